@@ -40,5 +40,5 @@ export function imageParts(
     log,
     withLauncher,
   });
-  return { images, files, pulls, log, withLauncher };
+  return { images, files, pulls, log, withLauncher, scratch: `${directory}/scratch` };
 }

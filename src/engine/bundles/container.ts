@@ -164,6 +164,7 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
       { destination: "/dev/pts", type: "devpts", source: "devpts", options: pts },
       ...(read_only_root ? [tmpfs("/tmp", "mode=1777", ...SCRATCH), tmpfs("/run", "mode=755", ...SCRATCH)] : []),
       ...(read_only_root ? spec.writable_paths.map((path) => tmpfs(path, "mode=1777", ...SCRATCH)) : []),
+      ...(spec.tmpfs ?? []).map((path) => tmpfs(path, "mode=755", ...SCRATCH)),
       bind(placement.minit, MINIT_INSIDE, "ro"),
       bind(placement.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
       bind(`${bundle}/hosts`, "/etc/hosts", "ro", "noexec"),

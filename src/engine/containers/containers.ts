@@ -28,12 +28,14 @@ import type {
   ContainerMetrics,
   ContainerSpec,
   Containers,
+  DifferenceRequest,
   Ended,
   LiveContainer,
   ProcessList,
   Publication,
 } from "../ports/containers.ts";
 import type { OpenFiles } from "../ports/files.ts";
+import { writeDifference } from "./difference.ts";
 import { ContainerFilters } from "./filters.ts";
 import { IdleRoots } from "./idle-roots.ts";
 import { SegmentedLog } from "./log.ts";
@@ -209,6 +211,10 @@ export class LocalContainers implements Containers {
     return [...new Set(ids)].filter((id) => id !== PROBE || !this.#host.users.areWanted);
   }
 
+  difference(request: DifferenceRequest): Promise<void> {
+    return writeDifference(this.#host, request);
+  }
+
   get ids(): readonly string[] {
     return this.#running.ids;
   }
@@ -259,7 +265,7 @@ export class LocalContainers implements Containers {
       const policing = this.#host.network.setPolicy(slot, policyOf(spec));
       const [rootfs] = await together(this.#starter.mount(launcher, id, below), policing);
       const writable = spec.read_only_root ? spec.writable_paths : [];
-      const targets = [...spec.volumes.map(({ target }) => target), ...writable];
+      const targets = [...spec.volumes.map(({ target }) => target), ...writable, ...(spec.tmpfs ?? [])];
       await checkTargets(launcher, rootfs, targets);
       await this.#host.task("startContainer", this.#starter.task(spec, run, { image, rootfs, slot, filter }));
       // The next launcher does not see the root: what it started would run in an empty one.

@@ -142,7 +142,7 @@ export class ContainerStarter {
       cgroup: tenants.path(run),
       filter,
       has_socket_limit: groups.sockets === "own",
-      mounts: volumes.map(({ id, target }) => ({ source: storage.subvolume("volumes", id), target })),
+      mounts: volumes.map(({ id, target, kind = "volumes" }) => ({ source: storage.subvolume(kind, id), target })),
     };
   }
 }

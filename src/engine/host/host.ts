@@ -147,6 +147,7 @@ export class EngineHost {
       pulls,
       log,
       references_max: LIMITS.image_references_max,
+      scratch: `${config.data_dir}/scratch`,
       withLauncher,
     });
     this.files = new FileSessions({ withLauncher, minit, directory: config.run_dir, clock });

@@ -7,11 +7,13 @@
  * G4 A container in a user namespace needs the layers and no mount. It takes them from the store's files if a name of this daemon
  *    keeps the image there; that name stays while the container needs the image.
  */
+import { mkdirSync } from "node:fs";
 import { LRUCache } from "lru-cache";
 import { KeyedMutex, Semaphore } from "../../base/concurrency.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
+import { SCRATCH_IMAGE } from "../../base/scratch-image.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 import type { FoundImage, ImageConfig, ImageDescription, ImagePull, Images, PulledImage } from "../ports/images.ts";
 import { parseImageConfig, releaseOf } from "./image-config.ts";
@@ -46,6 +48,8 @@ export interface MountedImagesOptions {
   readonly log: Log;
   /** Maximum number of remembered references; a new one evicts the least recently used. */
   readonly references_max: number;
+  /** An empty directory, the image of containers without one. */
+  readonly scratch: string;
   /** Does work with the launcher in use, and with the next one where that died meanwhile. */
   readonly withLauncher: <Result>(work: (launcher: LauncherClient) => Promise<Result>) => Promise<Result>;
 }
@@ -231,6 +235,7 @@ export class MountedImages implements Images {
 
   /** Mounts an image, where it is not, for as long as the caller needs it (G2). Rejects with NOT_FOUND. */
   async enter(reference: string): Promise<EnteredImage> {
+    if (reference === SCRATCH_IMAGE) return { image: scratchImage(this.#options.scratch), leave: () => {} };
     const found = await this.find(reference);
     const leave = this.hold(found.id);
     try {
@@ -335,4 +340,9 @@ export class MountedImages implements Images {
       await withLauncher((launcher) => images.unmount(launcher, key));
     });
   }
+}
+
+function scratchImage(path: string): MountedImage {
+  mkdirSync(path, { recursive: true, mode: 0o755 });
+  return { reference: SCRATCH_IMAGE, id: SCRATCH_IMAGE, release: "", path, layers: [path] };
 }

@@ -3,6 +3,7 @@ import type { Clock, EpochMs } from "../../base/clock.ts";
 import type { Egress } from "../../base/egress.ts";
 import type { Exec, ExecListener, Gathering, RunRequest } from "./commands.ts";
 import type { OpenFiles } from "./files.ts";
+import type { SubvolumeKind } from "./storage.ts";
 
 export type Protocol = "tcp" | "udp";
 
@@ -33,7 +34,7 @@ export interface ContainerSpec {
   readonly tenant_id: string;
   /** Name, from which the host name derives. */
   readonly name: string;
-  /** Image that its root lies on: an id, or a reference. */
+  /** Image that its root lies on: an id, or a reference. `SCRATCH_IMAGE` of src/base/scratch-image.ts: none, the root is empty at first. */
   readonly image_id: string;
   /** Empty: nothing runs but minit, until a command is requested. */
   readonly command: readonly string[];
@@ -53,8 +54,20 @@ export interface ContainerSpec {
   readonly writable_paths: readonly string[];
   readonly egress: Egress;
   readonly ports: readonly PublishedPort[];
-  /** Volumes by id, each mounted at a path inside. */
-  readonly volumes: readonly { readonly id: string; readonly target: string }[];
+  /** Volumes by id, each mounted at a path inside. `kind`: that of its subvolume, `volumes` unless given. */
+  readonly volumes: readonly { readonly id: string; readonly target: string; readonly kind?: SubvolumeKind }[];
+  /** Directories that are an empty tmpfs, also below a root that can be written to. */
+  readonly tmpfs?: readonly string[];
+}
+
+/** What a container's root differs in from its image, as a tar in a file. */
+export interface DifferenceRequest {
+  readonly id: string;
+  /** Path of the file, which must not be there. */
+  readonly file: string;
+  /** Largest size of the file. */
+  readonly bytes_max: number;
+  readonly timeout_ms: number;
 }
 
 /** A running container. */
@@ -212,6 +225,12 @@ export interface Containers {
    * `Files.open` does.
    */
   openFiles(spec: Pick<ContainerSpec, "id" | "tenant_id" | "image_id">): Promise<OpenFiles>;
+  /**
+   * Writes a tar of what the root of a container that does not run differs in from its image: deletions are character devices
+   * 0:0, replaced directories have the attribute `trusted.overlay.opaque`, ids are those inside. Rejects with CAPACITY_FULL
+   * above `bytes_max`, TIMEOUT, INTERNAL.
+   */
+  difference(request: DifferenceRequest): Promise<void>;
   /** True while a session on the files of a stopped container is open: it cannot start before that ends. */
   isLookedInto(id: string): boolean;
   /** True if a container that runs is connected to the gateway. */

@@ -1,0 +1,54 @@
+/** The bounds of image builds, a part of LIMITS. */
+export const BUILD_LIMITS = {
+  /** A build file: the longest have some hundred lines. It is parsed on the main thread, in some ms. */
+  build_file_bytes_max: 256 * 1024,
+  build_instructions_max: 500,
+  build_stages_max: 50,
+  build_flags_max: 16,
+  build_flag_length_max: 4_096,
+  build_cache_id_length_max: 512,
+  /** Arguments of one build, and secrets. */
+  build_args_max: 128,
+  build_secrets_max: 16,
+  /** Builds that run at once: each may use `build_memory_mb` and a processor for minutes. */
+  builds_max: 4,
+  builds_per_tenant_max: 2,
+  /** From the acceptance of a build to its end. */
+  build_ms: 3_600_000,
+  /** A container of a build, unless the tenant's limit is lower. */
+  build_memory_mb: 2_048,
+  /** The root of a stage, without its base. */
+  build_disk_mb: 16_384,
+  /** Files of a context, or of one source of a COPY: their names are held in memory. */
+  build_files_max: 200_000,
+  /** Patterns of .dockerignore, each of which is a regular expression for each file. */
+  build_ignore_bytes_max: 64 * 1024,
+  build_ignore_patterns_max: 500,
+  /** Globs of one COPY. */
+  build_pattern_length_max: 1_024,
+  /** Of one event, so that its JSON stays below `event_bytes_max` whatever the bytes are. */
+  build_log_piece_bytes: 2_048,
+  /** Log of a build: of the 10,000 events that a tenant has, some 500. */
+  build_log_bytes_max: 1024 * 1024,
+  build_log_interval_ms: 250,
+  /** End of a failed command's output, in the message of the failure. */
+  build_tail_bytes: 700,
+  /** Uncompressed layer of a build. */
+  build_layer_bytes_max: 16 * 1024 * 1024 * 1024,
+  build_layer_ms: 1_800_000,
+  /** Disk of the data directory that a layer leaves free. */
+  build_host_reserve_bytes: 512 * 1024 * 1024,
+  /** Threads that turn roots into layers. */
+  build_threads_max: 1,
+  build_thread_idle_ms: 30_000,
+  build_thread_heap_mb: 256,
+  /** Cached steps and cache mounts of a tenant and of the node; the least recently used ones go first. */
+  build_cache_entries_per_tenant_max: 200,
+  build_cache_mb_per_tenant_max: 8_192,
+  build_cache_entries_max: 2_000,
+  build_cache_mb_max: 32_768,
+  /** One cache mount. */
+  build_cache_mount_mb: 2_048,
+  /** What an entry takes beside its files: a subvolume's own bookkeeping. */
+  build_cache_entry_bytes: 64 * 1024,
+} as const;

@@ -1,0 +1,189 @@
+/**
+ * Copies of files into the root of a stage. Both sides are sessions of `minit files`, each jailed in its tree: a link on either
+ * side leads nowhere else.
+ *
+ * C1. A directory is copied by its content. A file keeps its name, unless the target is a name of its own.
+ * C2. Owner: root, or that of the source for files of a stage or an image, or the one that is asked for. Modes and times stay.
+ */
+import { AppError } from "../../base/errors.ts";
+import type { FileAttributes, FileEntry, FileSession } from "../../engine/ports.ts";
+import { absent, asPath, entriesOf, type Ignored, readText, type SourceEntry } from "./source-files.ts";
+
+export interface Owner {
+  readonly uid: number;
+  readonly gid: number;
+}
+
+export interface CopyRequest {
+  readonly from: FileSession;
+  readonly to: FileSession;
+  /** Relative to the root of `from`, as bytes. */
+  readonly path: string;
+  /** As bytes. */
+  readonly target: string;
+  /** The target is a directory, whatever is there. */
+  readonly is_directory: boolean;
+  /** Null: that of each file. */
+  readonly owner: Owner | null;
+  readonly mode: number | null;
+  /** An archive is unpacked. */
+  readonly is_add: boolean;
+  readonly ignored: Ignored;
+  readonly signal: AbortSignal;
+}
+
+/** Content up to this goes with its request in one frame. */
+const SMALL_BYTES = 64 * 1024;
+const ACCOUNTS_BYTES_MAX = 4 * 1024 * 1024;
+const GZIP = Buffer.from([0x1f, 0x8b]);
+const OTHER_ARCHIVES: readonly Buffer[] = [
+  Buffer.from("BZh"),
+  Buffer.from([0xfd, 0x37, 0x7a, 0x58, 0x5a]),
+  Buffer.from([0x28, 0xb5, 0x2f, 0xfd]),
+];
+
+/** Copies one source. Throws INVALID_ARGUMENT, STORAGE_FULL. */
+export async function copy(request: CopyRequest): Promise<void> {
+  const { from, to, path, target, is_directory, owner } = request;
+  const source = await from.stat(asPath(path), true);
+  if (source.type === "directory") {
+    await ensureDirectory(to, target, owner ?? ownerOf(source), source.mode);
+    await new Copying(request, target).run();
+    return;
+  }
+  if (source.type !== "file") throw new AppError("INVALID_ARGUMENT", `cannot copy a ${source.type}`);
+  if (request.is_add && (await isArchive(from, path))) {
+    const { stream } = await from.read(asPath(path));
+    await to.extract(stream, { path: asPath(target), preserve_owner: true });
+    return;
+  }
+  const isInside = is_directory || (await to.stat(asPath(target), true).catch(absent))?.type === "directory";
+  if (isInside) await ensureDirectory(to, target, owner, 0o755);
+  const name = path.split("/").at(-1) ?? "";
+  await new Copying(request, isInside ? `${target}/${name}` : target).run();
+}
+
+/** Writes a small file of its own. */
+export async function writeText(
+  to: FileSession,
+  path: string,
+  text: string,
+  { owner, mode }: { readonly owner: Owner | null; readonly mode: number | null },
+): Promise<void> {
+  await to.write(asPath(path), Buffer.from(text, "utf8"), { mode: mode ?? 0o644, ...(owner ?? {}), mtime_ms: 0 });
+}
+
+/** A directory that is there stays as it is. */
+export async function ensureDirectory(to: FileSession, path: string, owner: Owner | null, mode: number): Promise<void> {
+  const found = await to.stat(asPath(path), true).catch(absent);
+  if (found?.type === "directory") return;
+  await to.mkdir(asPath(path), { mode, ...(owner ?? {}) });
+}
+
+/** Resolves `user[:group]`, names by the accounts of the root that is copied into. */
+export async function resolveOwner(to: FileSession, text: string): Promise<Owner> {
+  const [user = "", group = null] = text.split(":", 2);
+  const uid = await idOf(to, "etc/passwd", user);
+  return { uid, gid: group === null ? uid : await idOf(to, "etc/group", group) };
+}
+
+async function idOf(to: FileSession, file: string, name: string): Promise<number> {
+  if (/^\d{1,5}$/.test(name) && Number(name) < 65_536) return Number(name);
+  const text = (await readText(to, file, ACCOUNTS_BYTES_MAX)) ?? "";
+  const line = text.split("\n").find((one) => one.startsWith(`${name}:`));
+  const id = Number(line?.split(":")[2] ?? Number.NaN);
+  if (name !== "" && Number.isInteger(id) && id >= 0 && id < 65_536) return id;
+  throw new AppError("INVALID_ARGUMENT", `chown: unknown name or number: '${name.slice(0, 100)}'`);
+}
+
+const ownerOf = ({ uid, gid }: FileEntry): Owner => ({ uid, gid });
+
+/** The first bytes of tar, or of tar in gzip. Throws INVALID_ARGUMENT for an archive of another kind. */
+async function isArchive(from: FileSession, path: string): Promise<boolean> {
+  const { stream } = await from.read(asPath(path), { end: 512 });
+  const parts: Uint8Array[] = [];
+  for await (const part of stream) parts.push(part);
+  const head = Buffer.concat(parts);
+  if (OTHER_ARCHIVES.some((magic) => head.subarray(0, magic.length).equals(magic))) {
+    throw new AppError("INVALID_ARGUMENT", "ADD unpacks tar and tar in gzip only; unpack this archive with RUN");
+  }
+  return head.subarray(0, 2).equals(GZIP) || head.toString("latin1", 257, 262) === "ustar";
+}
+
+class Copying {
+  readonly #request: CopyRequest;
+  readonly #target: string;
+  readonly #first_names = new Map<number, string>();
+  readonly #directories: { readonly path: string; readonly mtime_ms: number }[] = [];
+  #failure: unknown = null;
+  #last: Promise<void> = Promise.resolve();
+
+  constructor(request: CopyRequest, target: string) {
+    this.#request = request;
+    this.#target = target;
+  }
+
+  async run(): Promise<void> {
+    const { from, to, path, ignored, signal } = this.#request;
+    for await (const source of entriesOf(from, path, ignored)) {
+      signal.throwIfAborted();
+      await this.#add(source);
+      if (!to.hasRoom) await to.room();
+      if (this.#failure !== null) throw this.#failure;
+    }
+    // Nothing more is put into them now; the deepest first.
+    for (const { path, mtime_ms } of this.#directories.reverse()) {
+      this.#follow(to.setAttributes(asPath(path), { mtime_ms }));
+      if (!to.hasRoom) await to.room();
+    }
+    await this.#last;
+    if (this.#failure !== null) throw this.#failure;
+  }
+
+  async #add({ entry, path: relative, content }: SourceEntry): Promise<void> {
+    const { to } = this.#request;
+    const path = relative === "" ? this.#target : `${this.#target}/${relative}`;
+    const attributes: FileAttributes = {
+      mode: this.#request.mode ?? entry.mode,
+      ...(this.#request.owner ?? ownerOf(entry)),
+    };
+    if (entry.type === "directory") {
+      this.#follow(to.mkdir(asPath(path), { ...attributes, mode: entry.mode }));
+      this.#directories.push({ path, mtime_ms: entry.mtime_ms });
+    } else if (entry.type === "symlink") {
+      const { mode: _mode, ...owner } = attributes;
+      this.#follow(to.symlink(asPath(path), entry.target_bytes, { ...owner, mtime_ms: entry.mtime_ms }));
+    } else if (entry.isLater) {
+      this.#follow(to.link(asPath(path), asPath(this.#first_names.get(entry.link_number) ?? path)));
+    } else {
+      if (entry.link_number > 0) this.#first_names.set(entry.link_number, path);
+      await this.#file(path, entry, content, { ...attributes, mtime_ms: entry.mtime_ms });
+    }
+  }
+
+  async #file(path: string, entry: FileEntry, content: SourceEntry["content"], attributes: FileAttributes) {
+    const { to } = this.#request;
+    if (entry.size <= SMALL_BYTES) {
+      const parts: Uint8Array[] = [];
+      if (content !== null) for await (const piece of content) parts.push(piece);
+      this.#follow(to.put(asPath(path), Buffer.concat(parts), attributes));
+      return;
+    }
+    const writer = to.beginWrite(asPath(path), attributes);
+    this.#follow(writer.done);
+    if (content !== null) {
+      for await (const piece of content) {
+        writer.add(piece);
+        if (!to.hasRoom) await to.room();
+      }
+    }
+    writer.end();
+  }
+
+  /** Requests are not waited for one by one: their answers come in order, so the last one is that of all. */
+  #follow(request: Promise<void>): void {
+    this.#last = request.catch((error: unknown) => {
+      this.#failure ??= error;
+    });
+  }
+}

@@ -1,0 +1,221 @@
+/**
+ * Instructions of a build file, typed and checked for their form. Words are as written: stages.ts replaces variables in them.
+ *
+ * I1. What is not supported is refused with the number of its line. Nothing is passed over in silence but MAINTAINER.
+ */
+import { type Flag, type HereDocument, invalidLine, type RawInstruction, splitWords } from "./build-file.ts";
+import { type RunMount, runMount } from "./mounts.ts";
+
+/** A command as arguments, or as a line for the stage's shell. */
+export type Command = { readonly argv: readonly string[] } | { readonly line: string };
+
+export interface Pair {
+  readonly name: string;
+  readonly value: string;
+}
+
+export interface CopyInstruction {
+  readonly kind: "copy";
+  readonly keyword: "COPY" | "ADD";
+  /** Name or number of a stage, or an image; null: the context. */
+  readonly from: string | null;
+  readonly sources: readonly string[];
+  readonly documents: readonly HereDocument[];
+  readonly target: string;
+  readonly owner: string | null;
+  readonly mode: string | null;
+}
+
+export interface RunInstruction {
+  readonly kind: "run";
+  readonly command: Command;
+  readonly mounts: readonly RunMount[];
+  readonly has_network: boolean;
+}
+
+type Meaning =
+  | { readonly kind: "from"; readonly base: string; readonly name: string | null; readonly platform: string | null }
+  | { readonly kind: "arg"; readonly entries: readonly { readonly name: string; readonly value: string | null }[] }
+  | { readonly kind: "env" | "label"; readonly pairs: readonly Pair[] }
+  | RunInstruction
+  | CopyInstruction
+  | { readonly kind: "workdir" | "user" | "stopsignal"; readonly value: string }
+  | { readonly kind: "cmd" | "entrypoint"; readonly command: Command }
+  | { readonly kind: "shell"; readonly argv: readonly string[] }
+  | { readonly kind: "expose" | "volume"; readonly words: readonly string[] }
+  | { readonly kind: "healthcheck"; readonly command: Command | null; readonly flags: readonly Flag[] }
+  | { readonly kind: "none" };
+
+export type Instruction = Meaning & {
+  readonly line: number;
+  /** For messages and the history of the image: the instruction on one line. */
+  readonly text: string;
+};
+
+const STAGE_NAME = /^[a-z][a-z0-9._-]*$/;
+const VARIABLE = /^[A-Za-z_]\w*$/;
+const REMOTE = /^(?:https?|ftp|git|ssh):\/\/|^git@|\.git(?:#.*)?$/;
+
+/** Throws INVALID_ARGUMENT. */
+export function instructionOf(raw: RawInstruction, escape_char: string): Instruction {
+  const parse = PARSERS[raw.keyword];
+  if (parse === undefined) throw invalidLine(raw.line, `unknown instruction: ${raw.keyword.slice(0, 40)}`);
+  if (raw.text === "" && raw.documents.length === 0) throw invalidLine(raw.line, `${raw.keyword} has no arguments`);
+  const meaning = parse(raw, escape_char);
+  const flags = raw.flags.map(({ name, value }) => `--${name}${value === null ? "" : `=${value}`}`);
+  return { ...meaning, line: raw.line, text: [raw.keyword, ...flags, raw.text].join(" ") };
+}
+
+const PARSERS: Readonly<Record<string, (raw: RawInstruction, escape_char: string) => Meaning>> = {
+  FROM: from,
+  ARG: arg,
+  ENV: (raw, escape_char) => ({ kind: "env", pairs: pairs(raw, escape_char) }),
+  LABEL: (raw, escape_char) => ({ kind: "label", pairs: pairs(raw, escape_char) }),
+  RUN: run,
+  COPY: copy,
+  ADD: copy,
+  WORKDIR: ({ text }) => ({ kind: "workdir", value: text }),
+  USER: ({ text }) => ({ kind: "user", value: text }),
+  STOPSIGNAL: ({ text }) => ({ kind: "stopsignal", value: text }),
+  CMD: (raw) => ({ kind: "cmd", command: commandOf(raw.text) }),
+  ENTRYPOINT: (raw) => ({ kind: "entrypoint", command: commandOf(raw.text) }),
+  SHELL: (raw) => ({ kind: "shell", argv: jsonWords(raw) }),
+  EXPOSE: ({ text }, escape_char) => ({ kind: "expose", words: splitWords(text, escape_char) }),
+  VOLUME: ({ text }, escape_char) => ({ kind: "volume", words: jsonOf(text) ?? splitWords(text, escape_char) }),
+  HEALTHCHECK: healthcheck,
+  MAINTAINER: () => ({ kind: "none" }),
+  ONBUILD: ({ line }) => {
+    throw invalidLine(line, "ONBUILD is not supported");
+  },
+};
+
+/** The words of the JSON form; null: it is another form. */
+function jsonOf(text: string): string[] | null {
+  if (!text.startsWith("[")) return null;
+  try {
+    const words: unknown = JSON.parse(text);
+    return Array.isArray(words) && words.every((word) => typeof word === "string") ? words : null;
+  } catch {
+    return null;
+  }
+}
+
+function jsonWords({ keyword, text, line }: RawInstruction): string[] {
+  const words = jsonOf(text);
+  if (words === null || words.length === 0) throw invalidLine(line, `${keyword} needs a JSON list of texts`);
+  return words;
+}
+
+function commandOf(text: string): Command {
+  const argv = jsonOf(text);
+  return argv === null ? { line: text } : { argv };
+}
+
+function flagsOf<Name extends string>(raw: RawInstruction, known: readonly Name[]): Partial<Record<Name, string>> {
+  const found: Partial<Record<Name, string>> = {};
+  for (const { name, value } of raw.flags) {
+    const key = known.find((one) => one === name);
+    if (key === undefined) throw invalidLine(raw.line, `${raw.keyword} --${name} is not supported`);
+    if (value === null || value === "") throw invalidLine(raw.line, `${raw.keyword} --${name} needs a value`);
+    if (found[key] !== undefined) throw invalidLine(raw.line, `${raw.keyword} --${name} stands twice`);
+    found[key] = value;
+  }
+  return found;
+}
+
+function from(raw: RawInstruction, escape_char: string): Meaning {
+  const { platform = null } = flagsOf(raw, ["platform"]);
+  const [base = "", as, name = null, ...rest] = splitWords(raw.text, escape_char);
+  if (rest.length > 0 || (as !== undefined && (as.toUpperCase() !== "AS" || name === null))) {
+    throw invalidLine(raw.line, "malformed FROM (expected FROM image [AS name])");
+  }
+  const stage = name?.toLowerCase() ?? null;
+  if (stage !== null && !STAGE_NAME.test(stage)) throw invalidLine(raw.line, `malformed name of a stage: '${name}'`);
+  return { kind: "from", base, name: stage, platform };
+}
+
+function arg({ text, line }: RawInstruction, escape_char: string): Meaning {
+  const entries = splitWords(text, escape_char).map((word) => {
+    const at = word.indexOf("=");
+    const name = at < 0 ? word : word.slice(0, at);
+    if (!VARIABLE.test(name)) throw invalidLine(line, `malformed name of an argument: '${name.slice(0, 100)}'`);
+    return { name, value: at < 0 ? null : word.slice(at + 1) };
+  });
+  return { kind: "arg", entries };
+}
+
+/** `name=value …`, or the old form `name the rest`. */
+function pairs({ keyword, text, line }: RawInstruction, escape_char: string): Pair[] {
+  const words = splitWords(text, escape_char);
+  const [first = ""] = words;
+  if (!first.includes("=")) {
+    const value = text.slice(first.length).trim();
+    if (value === "") throw invalidLine(line, `${keyword} needs name=value`);
+    return [{ name: first, value }];
+  }
+  return words.map((word) => {
+    const at = word.indexOf("=");
+    if (at <= 0) throw invalidLine(line, `${keyword} needs name=value: '${word.slice(0, 100)}'`);
+    return { name: word.slice(0, at), value: word.slice(at + 1) };
+  });
+}
+
+function run(raw: RawInstruction, escape_char: string): Meaning {
+  const mounts: RunMount[] = [];
+  let has_network = true;
+  for (const { name, value } of raw.flags) {
+    if (name === "mount" && value !== null) {
+      mounts.push(runMount(value, raw.line));
+    } else if (name === "network" && (value === "none" || value === "default")) {
+      has_network = value === "default";
+    } else {
+      throw invalidLine(raw.line, `RUN --${name}${value === null ? "" : `=${value}`} is not supported`);
+    }
+  }
+  return { kind: "run", command: runCommand(raw, escape_char), mounts, has_network };
+}
+
+/** A here-document alone is the script; behind a command it stays what the shell reads. */
+function runCommand({ text, documents, line }: RawInstruction, escape_char: string): Command {
+  const [first] = documents;
+  if (first === undefined) return commandOf(text);
+  if (documents.length > 1 || splitWords(text, escape_char).length > 1) {
+    return { line: [text, ...documents.flatMap(({ lines }) => lines)].join("\n") };
+  }
+  if (first.content.startsWith("#!")) {
+    throw invalidLine(line, "a here-document with an interpreter is not supported (write RUN interpreter <<EOT)");
+  }
+  return { line: first.content };
+}
+
+function copy(raw: RawInstruction, escape_char: string): Meaning {
+  const keyword = raw.keyword === "ADD" ? "ADD" : "COPY";
+  const known = keyword === "ADD" ? (["chown", "chmod"] as const) : (["from", "chown", "chmod"] as const);
+  const flags: Partial<Record<"from" | "chown" | "chmod", string>> = flagsOf(raw, known);
+  const words = jsonOf(raw.text) ?? splitWords(raw.text, escape_char);
+  const target = words.at(-1);
+  if (target === undefined || words.length < 2) throw invalidLine(raw.line, `${keyword} needs a source and a target`);
+  const names = new Set(raw.documents.map(({ name }) => name));
+  const sources = words.slice(0, -1).filter((word) => !isDocument(word, names));
+  const remote = sources.find((source) => keyword === "ADD" && REMOTE.test(source));
+  if (remote !== undefined) {
+    throw invalidLine(raw.line, `ADD of a URL is not supported: '${remote.slice(0, 100)}' (download it with RUN)`);
+  }
+  const { from = null, chown: owner = null, chmod: mode = null } = flags;
+  return { kind: "copy", keyword, from, sources, documents: raw.documents, target, owner, mode };
+}
+
+function isDocument(word: string, names: ReadonlySet<string>): boolean {
+  const [, , , name] = /^\d*<<(-?)(["']?)(\w+)\2$/.exec(word) ?? [];
+  return name !== undefined && names.has(name);
+}
+
+const HEALTH_FLAGS = ["interval", "timeout", "start-period", "retries"] as const;
+
+function healthcheck(raw: RawInstruction): Meaning {
+  flagsOf(raw, HEALTH_FLAGS);
+  const [, kind = "", rest = ""] = /^(\S+)\s*([\s\S]*)$/.exec(raw.text) ?? [];
+  if (kind.toUpperCase() === "NONE" && rest === "") return { kind: "healthcheck", command: null, flags: [] };
+  if (kind.toUpperCase() !== "CMD" || rest === "") throw invalidLine(raw.line, "HEALTHCHECK needs CMD or NONE");
+  return { kind: "healthcheck", command: commandOf(rest), flags: raw.flags };
+}

@@ -1,0 +1,77 @@
+/** `RUN --mount=…`: caches, secrets and tmpfs. */
+import { LIMITS } from "../../base/limits.ts";
+import { invalidLine } from "./build-file.ts";
+
+export type RunMount =
+  | { readonly type: "cache"; readonly id: string; readonly target: string }
+  | {
+      readonly type: "secret";
+      /** Name of the tenant's secret. */
+      readonly id: string;
+      /** Path of the file; null: none, the value is in a variable alone. */
+      readonly target: string | null;
+      readonly variable: string | null;
+      readonly is_required: boolean;
+      readonly mode: number;
+      readonly uid: number;
+      readonly gid: number;
+    }
+  | { readonly type: "tmpfs"; readonly target: string };
+
+const KEYS: Readonly<Record<string, readonly string[]>> = {
+  cache: ["type", "id", "target", "dst", "destination", "sharing"],
+  secret: ["type", "id", "target", "dst", "destination", "required", "mode", "uid", "gid", "env"],
+  tmpfs: ["type", "target", "dst", "destination", "size"],
+};
+const PATH = /^\/[^\0]*$/;
+const ID = /^[\w.-]{1,128}$/;
+const VARIABLE = /^[A-Za-z_]\w*$/;
+
+/** Parses `type=…,key=value`. Throws INVALID_ARGUMENT. */
+export function runMount(text: string, line: number): RunMount {
+  const refuse = (why: string) => invalidLine(line, `RUN --mount: ${why}`);
+  const fields = new Map<string, string>();
+  for (const part of text.split(",")) {
+    const at = part.indexOf("=");
+    fields.set(at < 0 ? part : part.slice(0, at), at < 0 ? "true" : part.slice(at + 1));
+  }
+  const type = fields.get("type") ?? "bind";
+  const known = KEYS[type];
+  if (known === undefined) throw refuse(`type=${type.slice(0, 40)} is not supported (expected cache, secret or tmpfs)`);
+  const wrong = [...fields.keys()].find((key) => !known.includes(key));
+  if (wrong !== undefined) throw refuse(`${wrong.slice(0, 40)} of type=${type} is not supported`);
+  const given = fields.get("target") ?? fields.get("dst") ?? fields.get("destination") ?? null;
+  if (given !== null && (!PATH.test(given) || given.split("/").includes("..") || given.includes("$"))) {
+    throw refuse(`target must be an absolute path without variables: '${given.slice(0, 100)}'`);
+  }
+  if (type === "secret") return secretMount(fields, given, refuse);
+  if (given === null) throw refuse(`type=${type} needs a target`);
+  const target = given.replace(/\/+$/, "");
+  if (target === "" || Buffer.byteLength(target) > LIMITS.path_bytes_max) throw refuse("malformed target");
+  if (type === "tmpfs") return { type, target };
+  const id = fields.get("id") ?? target;
+  if (id.length > LIMITS.build_cache_id_length_max) throw refuse("id is too long");
+  return { type: "cache", id, target };
+}
+
+function secretMount(
+  fields: ReadonlyMap<string, string>,
+  given: string | null,
+  refuse: (why: string) => Error,
+): RunMount {
+  const id = fields.get("id") ?? given?.split("/").at(-1) ?? "";
+  if (!ID.test(id)) throw refuse(`type=secret needs the id of a secret: '${id.slice(0, 100)}'`);
+  const variable = fields.get("env") ?? null;
+  if (variable !== null && !VARIABLE.test(variable)) throw refuse("env is not a name of a variable");
+  const target = given ?? (variable === null ? `/run/secrets/${id}` : null);
+  const number = (key: string, base: number, otherwise: number) => {
+    const text = fields.get(key);
+    if (text === undefined) return otherwise;
+    const value = /^\d{1,5}$/.test(text) ? Number.parseInt(text, base) : Number.NaN;
+    if (Number.isNaN(value) || value > 65_535) throw refuse(`${key} must be a number`);
+    return value;
+  };
+  const is_required = (fields.get("required") ?? "false") === "true";
+  const ids = { mode: number("mode", 8, 0o400) & 0o777, uid: number("uid", 10, 0), gid: number("gid", 10, 0) };
+  return { type: "secret", id, target, variable, is_required, ...ids };
+}

@@ -1,0 +1,316 @@
+/**
+ * Stages as steps: each instruction that changes files is a step with a key, all others change the settings of the image.
+ *
+ * T1. The key of a step is the digest of everything that its result depends on: the tenant, the key of the files that it begins
+ *     with, its command with environment, user and directory, and of a copy what is copied. Two steps with one key have the
+ *     same result, or differ only in what their commands did differently.
+ * T2. The key is known before anything runs, so that a build runs no step whose result is kept.
+ * T3. Values of secrets are in no key. A step that reads a secret is repeated when its command changes, not its secret.
+ */
+import { createHash } from "node:crypto";
+import { posix } from "node:path";
+import { PATH_INSIDE } from "../../base/container-environment.ts";
+import { AppError } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { invalidLine } from "./build-file.ts";
+import type { CopyInstruction, Instruction, RunInstruction } from "./instructions.ts";
+import type { RunMount } from "./mounts.ts";
+import type { Base, Plan, Stage } from "./plan.ts";
+import { Settings } from "./settings.ts";
+import { expand, expandVariables, type Words } from "./variables.ts";
+
+/** Version of the executor: another one has other results for the same steps. */
+const VERSION = 1;
+
+export interface RunStep {
+  readonly type: "run";
+  readonly argv: readonly string[];
+  readonly environment: Readonly<Record<string, string>>;
+  readonly user: string | null;
+  readonly working_directory: string;
+  readonly mounts: readonly RunMount[];
+  readonly has_network: boolean;
+}
+
+export interface CopyStep {
+  readonly type: "copy";
+  readonly is_add: boolean;
+  readonly from: Base | null;
+  /** Relative to the root of what is copied from, or patterns of such paths. */
+  readonly sources: readonly string[];
+  readonly documents: readonly { readonly name: string; readonly content: string }[];
+  /** Absolute. */
+  readonly target: string;
+  /** The target is a directory, whatever is there. */
+  readonly is_directory: boolean;
+  readonly owner: string | null;
+  readonly mode: number | null;
+}
+
+/** Makes the directory unless it is there. */
+export interface DirectoryStep {
+  readonly type: "directory";
+  readonly path: string;
+}
+
+export interface Step {
+  readonly key: string;
+  readonly work: RunStep | CopyStep | DirectoryStep;
+  readonly text: string;
+  readonly line: number;
+  /** Of all steps of the build, from 1 on. */
+  readonly number: number;
+}
+
+export interface HistoryLine {
+  readonly created_by: string;
+  readonly has_files: boolean;
+}
+
+export interface EvaluatedStage {
+  readonly index: number;
+  /** Null: its root is empty at first. */
+  readonly image_id: string | null;
+  /** The stage whose files it begins with, if any. */
+  readonly parent: EvaluatedStage | null;
+  readonly steps: readonly Step[];
+  /** Of its files at the end. */
+  readonly key: string;
+  readonly settings: Settings;
+  /** Of all its instructions and its parents'. */
+  readonly history: readonly HistoryLine[];
+}
+
+export interface BaseImage {
+  readonly image_id: string;
+  readonly config_json: string;
+}
+
+export interface Evaluation {
+  readonly tenant_id: string;
+  readonly plan: Plan;
+  readonly arguments: Readonly<Record<string, string>>;
+  /** Finds, or pulls, the image of a base. */
+  readonly image: (reference: string) => Promise<BaseImage>;
+  /** Digest of what a step copies from the context. */
+  readonly contextDigest: (step: CopyStep, line: number) => Promise<string>;
+  readonly egress: unknown;
+}
+
+export function digestOf(value: unknown): string {
+  return createHash("sha256").update(JSON.stringify(value)).digest("hex");
+}
+
+/** Evaluates all stages of a plan, by their index. Throws INVALID_ARGUMENT and what finding an image throws. */
+export async function evaluate(evaluation: Evaluation): Promise<ReadonlyMap<number, EvaluatedStage>> {
+  const done = new Map<number, EvaluatedStage>();
+  const counter = { number: 0 };
+  for (const stage of evaluation.plan.stages) {
+    done.set(stage.index, await new StageEvaluation(evaluation, stage, done, counter).run());
+  }
+  return done;
+}
+
+class StageEvaluation {
+  readonly #evaluation: Evaluation;
+  readonly #stage: Stage;
+  readonly #earlier: ReadonlyMap<number, EvaluatedStage>;
+  readonly #counter: { number: number };
+  readonly #steps: Step[] = [];
+  readonly #history: HistoryLine[] = [];
+  readonly #args = new Map<string, string>();
+  #settings = Settings.empty();
+  #key = "";
+
+  constructor(
+    evaluation: Evaluation,
+    stage: Stage,
+    earlier: ReadonlyMap<number, EvaluatedStage>,
+    counter: { number: number },
+  ) {
+    this.#evaluation = evaluation;
+    this.#stage = stage;
+    this.#earlier = earlier;
+    this.#counter = counter;
+  }
+
+  async run(): Promise<EvaluatedStage> {
+    const { image_id, parent } = await this.#begin();
+    for (const instruction of this.#stage.instructions) {
+      this.#counter.number++;
+      await this.#apply(instruction);
+    }
+    const history = [...(parent?.history ?? []), ...this.#history];
+    return {
+      ...{ index: this.#stage.index, image_id, parent, history },
+      ...{ steps: this.#steps, key: this.#key, settings: this.#settings },
+    };
+  }
+
+  async #begin(): Promise<Pick<EvaluatedStage, "image_id" | "parent">> {
+    const { base } = this.#stage;
+    const { tenant_id, image } = this.#evaluation;
+    if (base.type === "stage") {
+      const parent = this.#earlier.get(base.index) ?? null;
+      if (parent === null) throw new AppError("INVALID_ARGUMENT", "a stage begins with a later one");
+      this.#settings = parent.settings.copy();
+      this.#key = parent.key;
+      return { image_id: parent.image_id, parent };
+    }
+    const found = base.type === "image" ? await image(base.reference) : null;
+    if (found !== null) this.#settings = Settings.of(found.config_json);
+    this.#key = digestOf([VERSION, tenant_id, "base", found?.image_id ?? null]);
+    return { image_id: found?.image_id ?? null, parent: null };
+  }
+
+  async #apply(instruction: Instruction): Promise<void> {
+    const settings = this.#settings;
+    const words = this.#words(instruction.line);
+    let has_files = false;
+    switch (instruction.kind) {
+      case "arg":
+        for (const { name, value } of instruction.entries) this.#declare(name, value, words);
+        break;
+      case "env": {
+        // All see the variables as they were before the instruction.
+        const values = instruction.pairs.map(({ name, value }) => [expand(name, words), expand(value, words)] as const);
+        for (const [name, value] of values) settings.environment.set(name, value);
+        this.#checkEnvironment(instruction.line);
+        break;
+      }
+      case "label":
+        for (const { name, value } of instruction.pairs) settings.labels.set(expand(name, words), expand(value, words));
+        break;
+      case "run":
+        this.#add(instruction, this.#runStep(instruction));
+        has_files = true;
+        break;
+      case "copy": {
+        const step = this.#copyStep(instruction, words);
+        this.#add(instruction, step, await this.#sourceKey(step, instruction.line));
+        has_files = true;
+        break;
+      }
+      case "workdir":
+        settings.working_directory = this.#absolute(expand(instruction.value, words));
+        this.#add(instruction, { type: "directory", path: settings.working_directory });
+        has_files = true;
+        break;
+      case "volume":
+        for (const word of instruction.words) settings.volumes.add(expand(word, words));
+        break;
+      case "expose":
+        for (const word of instruction.words) settings.expose(expand(word, words), instruction.line);
+        break;
+      case "none":
+        break;
+      case "from":
+        break;
+      default:
+        this.#set(instruction, words);
+    }
+    if (instruction.kind !== "none" && instruction.kind !== "from") {
+      this.#history.push({ created_by: instruction.text.slice(0, LIMITS.path_bytes_max), has_files });
+    }
+  }
+
+  /** Instructions that set one setting. */
+  #set(instruction: Instruction, words: Words): void {
+    const settings = this.#settings;
+    if (instruction.kind === "user") settings.user = expand(instruction.value, words) || null;
+    else if (instruction.kind === "stopsignal") settings.stop_signal = expand(instruction.value, words);
+    else if (instruction.kind === "cmd") settings.setCommand(instruction.command);
+    else if (instruction.kind === "entrypoint") settings.setEntrypoint(instruction.command);
+    else if (instruction.kind === "shell") settings.shell = instruction.argv;
+    else if (instruction.kind === "healthcheck")
+      settings.setHealth(instruction.command, instruction.flags, instruction.line);
+  }
+
+  #words(line: number): Words {
+    const value = (name: string) =>
+      this.#settings.environment.get(name) ?? this.#args.get(name) ?? (name === "PATH" ? PATH_INSIDE : undefined);
+    return { escape_char: this.#evaluation.plan.escape_char, line, value };
+  }
+
+  #declare(name: string, value: string | null, words: Words): void {
+    const { arguments: given, plan } = this.#evaluation;
+    const found = given[name] ?? (value === null ? plan.globals.get(name) : expand(value, words));
+    if (found === undefined) return;
+    this.#args.set(name, found);
+    this.#checkEnvironment(words.line);
+  }
+
+  #checkEnvironment(line: number): void {
+    const all = [...this.#settings.environment, ...this.#args];
+    const bytes = all.reduce((sum, [name, value]) => sum + Buffer.byteLength(name) + Buffer.byteLength(value) + 2, 0);
+    if (all.length > LIMITS.environment_entries_max || bytes > LIMITS.environment_bytes_max) {
+      throw invalidLine(line, "environment and arguments are too large");
+    }
+  }
+
+  #absolute(path: string): string {
+    return posix.resolve(this.#settings.working_directory, path);
+  }
+
+  #runStep({ command, mounts, has_network }: RunInstruction): RunStep {
+    const settings = this.#settings;
+    return {
+      type: "run",
+      argv: settings.argv(command),
+      environment: { ...Object.fromEntries(this.#args), ...Object.fromEntries(settings.environment) },
+      user: settings.user,
+      working_directory: settings.working_directory,
+      mounts,
+      has_network,
+    };
+  }
+
+  #copyStep(instruction: CopyInstruction & { readonly line: number }, words: Words): CopyStep {
+    const target = expand(instruction.target, words);
+    const mode = instruction.mode === null ? null : expand(instruction.mode, words);
+    if (mode !== null && !/^[0-7]{3,4}$/.test(mode)) throw invalidLine(words.line, `chmod must be octal: '${mode}'`);
+    const count = instruction.sources.length + instruction.documents.length;
+    const is_directory = target === "." || target === ".." || /\/\.{0,2}$/.test(target);
+    if (count > 1 && !is_directory) throw invalidLine(words.line, "the target of several sources must end with /");
+    const from = instruction.from === null ? null : (this.#stage.sources.get(instruction.from) ?? null);
+    return {
+      type: "copy",
+      is_add: instruction.keyword === "ADD",
+      from,
+      sources: instruction.sources.map((source) => sourcePath(expand(source, words), words.line)),
+      documents: instruction.documents.map(({ name, content, is_expanded }) => ({
+        name,
+        content: is_expanded ? expandVariables(content, words) : content,
+      })),
+      target: this.#absolute(target),
+      is_directory,
+      owner: instruction.owner === null ? null : expand(instruction.owner, words),
+      mode: mode === null ? null : Number.parseInt(mode, 8),
+    };
+  }
+
+  /** T1: what is copied. */
+  async #sourceKey(step: CopyStep, line: number): Promise<unknown> {
+    if (step.from === null) {
+      return step.sources.length === 0 ? null : ["context", await this.#evaluation.contextDigest(step, line)];
+    }
+    if (step.from.type === "stage") return ["stage", this.#earlier.get(step.from.index)?.key];
+    if (step.from.type === "image") return ["image", (await this.#evaluation.image(step.from.reference)).image_id];
+    throw invalidLine(line, "scratch has no files");
+  }
+
+  #add({ text, line }: Instruction, work: Step["work"], source: unknown = null): void {
+    const { tenant_id, egress } = this.#evaluation;
+    const network = work.type === "run" ? egress : null;
+    // A relative target and a working directory are in the absolute path.
+    this.#key = digestOf([VERSION, tenant_id, this.#key, work, source, network]);
+    this.#steps.push({ key: this.#key, work, text, line, number: this.#counter.number });
+  }
+}
+
+/** A source relative to the root, which `..` does not leave. */
+function sourcePath(source: string, line: number): string {
+  if (source.includes("\0")) throw invalidLine(line, "a source contains a NUL character");
+  if (source.length > LIMITS.build_pattern_length_max) throw invalidLine(line, "a source is too long");
+  return posix.resolve("/", source).slice(1);
+}

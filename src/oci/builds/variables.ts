@@ -1,0 +1,132 @@
+/** Variables, quotes and escapes in an instruction, as the reference of Dockerfiles has them. */
+import { invalidLine } from "./build-file.ts";
+
+export interface Words {
+  readonly escape_char: string;
+  /** Undefined: not set. */
+  readonly value: (name: string) => string | undefined;
+  readonly line: number;
+}
+
+const NAME = /[A-Za-z_]\w*/y;
+const OPERATION = /(:?[-+?])/y;
+/** Levels of `${a:-${b:-…}}`. */
+const DEPTH_MAX = 16;
+
+/** Returns a text with its variables replaced, and without its quotes and escapes. Throws INVALID_ARGUMENT. */
+export function expand(text: string, words: Words): string {
+  return new Expansion(text, words).all();
+}
+
+/** The same for a text whose quotes and escapes stay, as the content of a here-document. */
+export function expandVariables(text: string, words: Words): string {
+  return new Expansion(text, words, true).all();
+}
+
+class Expansion {
+  readonly #text: string;
+  readonly #words: Words;
+  readonly #isPlain: boolean;
+  #at = 0;
+
+  constructor(text: string, words: Words, isPlain = false) {
+    this.#text = text;
+    this.#words = words;
+    this.#isPlain = isPlain;
+  }
+
+  all(): string {
+    return this.#until("", 0);
+  }
+
+  /** Up to `end`, which is left out; the whole rest for none. */
+  #until(end: string, depth: number): string {
+    const parts: string[] = [];
+    while (this.#at < this.#text.length) {
+      const char = this.#text[this.#at] ?? "";
+      if (char === end) {
+        this.#at++;
+        return parts.join("");
+      }
+      this.#at++;
+      if (char === this.#words.escape_char) parts.push(this.#escaped());
+      else if (char === "$") parts.push(this.#variable(depth));
+      else if (char === "'" && !this.#isPlain) parts.push(this.#single());
+      else if (char === '"' && !this.#isPlain) parts.push(this.#double(depth));
+      else parts.push(char);
+    }
+    if (end !== "") throw this.#refused("a variable lacks its }");
+    return parts.join("");
+  }
+
+  #escaped(): string {
+    const next = this.#text[this.#at];
+    if (next === undefined) return this.#words.escape_char;
+    this.#at++;
+    return this.#isPlain && next !== "$" && next !== this.#words.escape_char
+      ? `${this.#words.escape_char}${next}`
+      : next;
+  }
+
+  #single(): string {
+    const end = this.#text.indexOf("'", this.#at);
+    if (end < 0) throw this.#refused("a quote ' has no end");
+    const text = this.#text.slice(this.#at, end);
+    this.#at = end + 1;
+    return text;
+  }
+
+  #double(depth: number): string {
+    const parts: string[] = [];
+    for (;;) {
+      const char = this.#text[this.#at++];
+      if (char === undefined) throw this.#refused('a quote " has no end');
+      if (char === '"') return parts.join("");
+      if (char === "$") {
+        parts.push(this.#variable(depth));
+      } else if (char === this.#words.escape_char) {
+        const next = this.#text[this.#at] ?? "";
+        if (next === '"' || next === "$" || next === char) this.#at++;
+        parts.push(next === '"' || next === "$" ? next : char);
+      } else {
+        parts.push(char);
+      }
+    }
+  }
+
+  /** Behind the `$`. */
+  #variable(depth: number): string {
+    if (depth >= DEPTH_MAX) throw this.#refused("variables are nested too deep");
+    if (this.#text[this.#at] !== "{") {
+      const name = this.#match(NAME);
+      return name === null ? "$" : (this.#words.value(name) ?? "");
+    }
+    this.#at++;
+    const name = this.#match(NAME);
+    if (name === null) throw this.#refused("a variable has no name");
+    if (this.#text[this.#at] === "}") {
+      this.#at++;
+      return this.#words.value(name) ?? "";
+    }
+    const operation = this.#match(OPERATION);
+    if (operation === null) throw this.#refused(`unsupported form of variable ${name} (expected \${${name}:-word})`);
+    const word = this.#until("}", depth + 1);
+    const value = this.#words.value(name);
+    const isSet = operation.startsWith(":") ? value !== undefined && value !== "" : value !== undefined;
+    if (operation.endsWith("-")) return isSet ? (value ?? "") : word;
+    if (operation.endsWith("+")) return isSet ? word : "";
+    if (!isSet) throw this.#refused(`${name}: ${word === "" ? "not set" : word}`);
+    return value ?? "";
+  }
+
+  #match(pattern: RegExp): string | null {
+    pattern.lastIndex = this.#at;
+    const [found = null] = pattern.exec(this.#text) ?? [];
+    if (found !== null) this.#at += found.length;
+    return found;
+  }
+
+  #refused(why: string) {
+    return invalidLine(this.#words.line, why);
+  }
+}
