@@ -49,6 +49,9 @@ import { makeDirectory } from "./installation/directories.js";
 import { profileImage } from "./installation/paths.js";
 import { makeEngine, makeInstances } from "./instances.ts";
 import { ImageArrivals } from "./oci/arrivals.ts";
+import { BuildCache } from "./oci/builds/cache.ts";
+import { BuildLayers } from "./oci/builds/layers.ts";
+import { Builds, type BuildsOptions } from "./oci/builds/service.ts";
 import { BuildContexts } from "./oci/contexts/service.ts";
 import { REGISTRY_KIND, RegistryCredentials } from "./oci/credentials/service.ts";
 import { ImageImports } from "./oci/imports.ts";
@@ -177,13 +180,17 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const tenant_images = new TenantImages({ ...owned, images: () => engine.images, used });
   const build_contexts = new BuildContexts({ ...owned, storage: () => engine.storage, files: () => engine.files });
   undo.add(() => build_contexts.close());
-  const { pulls } = makePulls(base, {
+  const { pulls, imports } = makePulls(base, {
     engine,
     events,
     operations,
     tenant_images,
     registry_credentials,
     outgoing: opened.outgoing,
+  });
+  const builds = makeBuilds(base, {
+    ...{ ...owned, operations, tenant_images, pulls, imports },
+    ...{ contexts: build_contexts, secrets: opened.secret_values },
   });
   const parts = makeContainers(base, { store, node, engine, events, operations, quotas, tenant_images });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
@@ -197,6 +204,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     volumes,
     tenant_images,
     build_contexts,
+    builds,
     secrets,
     operations,
     events,
@@ -220,7 +228,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     functions: { functions, invoker, invocations, pool, code },
     containers: { containers, engine, execs, shares, jobs, verbs, operations, clock },
     volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
-    oci: { images: tenant_images, pulls, contexts: build_contexts, registry_credentials, operations },
+    oci: { images: tenant_images, pulls, contexts: build_contexts, builds, registry_credentials, operations },
     secrets: { secrets, rotation: opened.secrets_rotation },
     terminal: { terminals },
     tenants: { tenants, keys, operator_key },
@@ -252,6 +260,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await tenants.boot();
   await code.boot();
   await build_contexts.boot();
+  await builds.boot();
   await functions.boot(adopted);
   await volumes.boot();
   await execs.boot();
@@ -318,6 +327,20 @@ function makePulls(
     pulls: new Pulls({ ...parts, images, arrivals, gateway, policy_file, clock, log }),
     imports: new ImageImports({ tenant_images, arrivals, gateway }),
   };
+}
+
+/** Builds of images on containers of this node. */
+function makeBuilds(
+  { config, clock, log, ids, undo }: Base,
+  parts: Omit<BuildsOptions, "cache" | "layers" | "directory" | "clock" | "log" | "ids"> & {
+    readonly store: Store;
+    readonly node: StoredNode;
+  },
+): Builds {
+  const layers = new BuildLayers(log);
+  undo.add(() => layers.close());
+  const cache = new BuildCache({ ...parts, storage: () => parts.engine.storage, clock, ids, log });
+  return new Builds({ ...parts, cache, layers, directory: `${config.data_dir}/builds`, clock, log, ids });
 }
 
 /** API containers and what runs in them. */

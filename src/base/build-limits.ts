@@ -4,6 +4,8 @@ export const BUILD_LIMITS = {
   build_file_bytes_max: 256 * 1024,
   build_instructions_max: 500,
   build_stages_max: 50,
+  /** Steps in the history of a base; those of a longer one are left out. */
+  build_history_max: 2_000,
   build_flags_max: 16,
   build_flag_length_max: 4_096,
   build_cache_id_length_max: 512,

@@ -70,6 +70,11 @@ export const ERRORS = {
     "caller",
     "A manifest, configuration or layer of the image is malformed, dangerous, too large, or differs from its digest.",
   ),
+  BUILD_FAILED: row(
+    400,
+    "caller",
+    "A step of the build failed: its command exited with another code than 0, or its files cannot be copied.",
+  ),
   CHAIN_TOO_DEEP: row(400, "caller", "Functions call each other more than chain_depth_max levels deep."),
   RATE_LIMITED: row(429, "platform", "The tenant exceeds its request rate, or this node that of a registry.", true),
   QUEUE_FULL: row(

@@ -18,7 +18,7 @@ const EVENT_NAMES = [
 ] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
 
-/** A change, as the concern that makes it tells of it. Nothing in it is a secret, an output or a payload. */
+/** A change, as the concern that makes it tells of it. Nothing in it is a secret or a payload, and output only in `build_log`. */
 export interface NewEvent {
   readonly name: EventName;
   /** A past participle: `created`, `started`, `died`. */

@@ -73,7 +73,10 @@ export class Pulls {
   }
 
   /** Accepts a pull, or joins an open one of the same (P2). Throws INVALID_ARGUMENT, FORBIDDEN, QUOTA_EXCEEDED. */
-  async accept({ tenant_id, is_operator }: Caller, body: PullImage): Promise<OperationRecord> {
+  async accept(
+    { tenant_id, is_operator }: Pick<Caller, "tenant_id" | "is_operator">,
+    body: PullImage,
+  ): Promise<OperationRecord> {
     const { operations, tenant_images } = this.#options;
     const asked = askedOf(body, is_operator);
     const { registry_username: username, registry_password: password } = body;

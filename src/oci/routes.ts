@@ -6,6 +6,8 @@ import { guideRoutes } from "../docs/guide.ts";
 import { route } from "../http/route.ts";
 import { acceptedOperation, executionField } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
+import { buildRoutes } from "./builds/routes.ts";
+import type { Builds } from "./builds/service.ts";
 import { contextRoutes } from "./contexts/routes.ts";
 import type { BuildContexts } from "./contexts/service.ts";
 import { registryRoutes } from "./credentials/routes.ts";
@@ -35,6 +37,7 @@ export interface ImageRoutesOptions {
   readonly pulls: Pulls;
   readonly registry_credentials: RegistryCredentials;
   readonly contexts: BuildContexts;
+  readonly builds: Builds;
   readonly operations: Operations;
 }
 
@@ -59,6 +62,7 @@ export function imageRoutes(options: ImageRoutesOptions) {
     ...findRoutes(options),
     ...changeRoutes(options),
     ...contextRoutes(options),
+    ...buildRoutes(options),
     ...registryRoutes(options.registry_credentials),
   ];
   const readiness = {

@@ -1,4 +1,5 @@
 /** Answers of a daemon to the examples of routes.ts, as the description of the API shows them. */
+import type { OperationRecord } from "../operations/schema.ts";
 import type { ImageRecord } from "./schema.ts";
 
 const CONFIG = "sha256:1d34ffeaf190be23d3de5a8de0a436676b758f48f835c3a2d4768b798c15a7f1";
@@ -62,6 +63,30 @@ export const SAMPLES = {
     created_at: 1_795_262_400,
     expires_at: 1_795_266_000,
   },
+  build: {
+    operation_id: "op_7bq2m9vtx4c1h8ke",
+    operation_type: "oci.build",
+    status: "succeeded" as const,
+    target_resource_type: "image",
+    target_resource_id: "docker.io/acme/app:1",
+    progress_pct: 100,
+    message: "image built",
+    result: { reference: "docker.io/acme/app:1", image_id: CONFIG },
+    items: null,
+    error: null,
+    reason_code: null,
+    reason_message: null,
+    warnings: [],
+    capability_downgrades: [],
+    container_id: null,
+    snapshot_id: null,
+    result_container_id: null,
+    status_url: "/api/operations/op_7bq2m9vtx4c1h8ke",
+    created_at: 1_795_262_400,
+    started_at: 1_795_262_400,
+    updated_at: 1_795_262_421,
+    completed_at: 1_795_262_421,
+  } satisfies OperationRecord,
   health: { status: "ok" as const, concern: "oci" as const, image_count: 1, reason: null },
   handle: {
     success: true as const,

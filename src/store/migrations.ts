@@ -480,4 +480,18 @@ export const MIGRATIONS: readonly Migration[] = [
       "CREATE INDEX build_contexts_by_expiry ON build_contexts (node_seq, expires_at)",
     ],
   },
+  {
+    version: 18,
+    statements: [
+      // What builds keep for later ones: `subvolume` has files, `image_id` is a result.
+      `CREATE TABLE build_cache (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        tenant_id TEXT NOT NULL, key TEXT NOT NULL, node_seq INTEGER NOT NULL,
+        subvolume TEXT, image_id TEXT,
+        size_bytes INTEGER NOT NULL, used_at INTEGER NOT NULL,
+        UNIQUE (tenant_id, key, node_seq)
+      )`,
+      "CREATE INDEX build_cache_by_use ON build_cache (node_seq, used_at)",
+    ],
+  },
 ];

@@ -68,6 +68,8 @@ export interface TenantsOptions {
   readonly tenant_images: TenantImages;
   /** Removes the files that a tenant uploaded for builds. */
   readonly build_contexts: { eraseAll(tenant_id: string): Promise<void> };
+  /** Forgets what is kept of a tenant's builds. */
+  readonly builds: { eraseAll(tenant_id: string): Promise<void> };
   readonly secrets: Secrets;
   /** Bounds the requests of a tenant at every listener; null: no bound. */
   readonly rates: { set(tenant_id: string, per_second: number | null): void };
@@ -262,7 +264,7 @@ export class Tenants {
 
   /** What is left of a tenant that is `deleting`. */
   async #erase(tenant_id: string): Promise<void> {
-    const { store, functions, code, containers, volumes, tenant_images, build_contexts } = this.#options;
+    const { store, functions, code, containers, volumes, tenant_images, build_contexts, builds } = this.#options;
     const { secrets, operations, events, idempotency } = this.#options;
     await containers.eraseAll(tenant_id);
     await volumes.eraseAll(tenant_id);
@@ -276,6 +278,7 @@ export class Tenants {
     await operations.erase(tenant_id);
     // After its pulls and builds have ended.
     await build_contexts.eraseAll(tenant_id);
+    await builds.eraseAll(tenant_id);
     await tenant_images.eraseAll(tenant_id);
     failpoint("tenants.delete.emptied");
     await events.erase(tenant_id);

@@ -57,6 +57,7 @@ const TAME: Readonly<Record<string, readonly unknown[]>> = {
   gpu_count: [0],
   content: ["eA==", "", archive({ name: "f", content: "1\n" }).toString("base64")],
   reference: [LOCAL_IMAGE, LOCAL_IMAGE, `containers-storage:${LOCAL_IMAGE}`],
+  image_reference: ["n2:1"],
   target: ["n1:1", LOCAL_IMAGE],
   platform: [null],
   registry_username: [null],

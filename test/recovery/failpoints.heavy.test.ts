@@ -88,6 +88,10 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   // Passed by build-contexts.test.ts.
   "oci.context.unpacked": [],
   "oci.context.deleted": [],
+  // A build passes these.
+  "oci.build.started": [],
+  "oci.build.kept": [],
+  "oci.build.layered": [],
   "volumes.create.made": boxes(1),
   "volumes.delete.ended": boxes(1),
   "volumes.delete.removed": boxes(1),

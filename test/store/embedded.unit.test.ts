@@ -169,7 +169,7 @@ describe("migrations", () => {
         ...["audit", "event_horizons", "events", "operations"],
         ...["containers", "container_volumes", "exec_jobs", "volumes"],
         ...["code", "idempotency_keys", "nodes", "oci_images", "secrets"],
-        ...["build_contexts"],
+        ...["build_cache", "build_contexts"],
       ].sort(),
     );
     expect(statSync(path).mode & 0o777).toBe(0o600);

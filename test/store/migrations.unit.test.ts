@@ -247,6 +247,7 @@ describe("a store of schema 15", () => {
     expect(await store.read("SELECT * FROM oci_images")).toEqual([]);
     expect(await new ContainerRows(store, { id: "n", seq: 1 }).images()).toEqual(["aa"]);
     expect(await store.read("SELECT * FROM build_contexts")).toEqual([]);
+    expect(await store.read("SELECT * FROM build_cache")).toEqual([]);
     const images = new ImageRows(store);
     expect([await images.ids(), await images.megabytes("a"), await images.count("a")]).toEqual([[], 0, 0]);
     expect(await images.uses("a")).toEqual(new Map([["aa", 1]]));

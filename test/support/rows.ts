@@ -13,6 +13,7 @@ const TABLES = {
   function_versions: "SELECT * FROM function_versions ORDER BY function_seq, version",
   invocations: "SELECT * FROM invocations ORDER BY seq",
   operations: "SELECT * FROM operations ORDER BY seq",
+  build_cache: "SELECT * FROM build_cache ORDER BY seq",
   build_contexts: "SELECT * FROM build_contexts ORDER BY seq",
   containers: "SELECT * FROM containers ORDER BY seq",
   exec_jobs: "SELECT * FROM exec_jobs ORDER BY seq",

@@ -19,7 +19,7 @@ export interface CopyRequest {
   readonly to: FileSession;
   /** Relative to the root of `from`, as bytes. */
   readonly path: string;
-  /** As bytes. */
+  /** Absolute, as bytes, without a slash at its end: empty for the root. */
   readonly target: string;
   /** The target is a directory, whatever is there. */
   readonly is_directory: boolean;
@@ -45,7 +45,7 @@ const OTHER_ARCHIVES: readonly Buffer[] = [
 /** Copies one source. Throws INVALID_ARGUMENT, STORAGE_FULL. */
 export async function copy(request: CopyRequest): Promise<void> {
   const { from, to, path, target, is_directory, owner } = request;
-  const source = await from.stat(asPath(path), true);
+  const source = await from.stat(at(path), true);
   if (source.type === "directory") {
     await ensureDirectory(to, target, owner ?? ownerOf(source), source.mode);
     await new Copying(request, target).run();
@@ -54,10 +54,10 @@ export async function copy(request: CopyRequest): Promise<void> {
   if (source.type !== "file") throw new AppError("INVALID_ARGUMENT", `cannot copy a ${source.type}`);
   if (request.is_add && (await isArchive(from, path))) {
     const { stream } = await from.read(asPath(path));
-    await to.extract(stream, { path: asPath(target), preserve_owner: true });
+    await to.extract(stream, { path: at(target), preserve_owner: true });
     return;
   }
-  const isInside = is_directory || (await to.stat(asPath(target), true).catch(absent))?.type === "directory";
+  const isInside = is_directory || (await to.stat(at(target), true).catch(absent))?.type === "directory";
   if (isInside) await ensureDirectory(to, target, owner, 0o755);
   const name = path.split("/").at(-1) ?? "";
   await new Copying(request, isInside ? `${target}/${name}` : target).run();
@@ -73,9 +73,12 @@ export async function writeText(
   await to.write(asPath(path), Buffer.from(text, "utf8"), { mode: mode ?? 0o644, ...(owner ?? {}), mtime_ms: 0 });
 }
 
+/** The root has no name of its own. */
+const at = (path: string): Uint8Array => asPath(path === "" ? "/" : path);
+
 /** A directory that is there stays as it is. */
 export async function ensureDirectory(to: FileSession, path: string, owner: Owner | null, mode: number): Promise<void> {
-  const found = await to.stat(asPath(path), true).catch(absent);
+  const found = await to.stat(at(path), true).catch(absent);
   if (found?.type === "directory") return;
   await to.mkdir(asPath(path), { mode, ...(owner ?? {}) });
 }

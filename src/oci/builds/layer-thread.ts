@@ -113,7 +113,7 @@ class Conversion {
 
   async #fill(): Promise<void> {
     const { bytesRead } = await this.#from.read(this.#buffer, 0, READ_BYTES);
-    if (bytesRead === 0) throw new AppError("INTERNAL", "the tar of the changed files is cut");
+    if (bytesRead === 0) throw new AppError("INTERNAL", "the tar of the changed files is truncated");
     this.#begin = 0;
     this.#end = bytesRead;
   }

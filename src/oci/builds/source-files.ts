@@ -22,6 +22,8 @@ export interface SourceEntry {
 
 export const toBytes = (text: string): string => Buffer.from(text, "utf8").toString("latin1");
 export const asPath = (bytes: string): Uint8Array => Buffer.from(bytes, "latin1");
+/** The root has no name of its own. */
+const at = (bytes: string): Uint8Array => asPath(bytes === "" ? "/" : bytes);
 const shown = (bytes: string): string => Buffer.from(bytes, "latin1").toString("utf8").slice(0, 256);
 export const nothing: Ignored = () => false;
 
@@ -82,7 +84,7 @@ export async function matches(session: FileSession, source: string, ignored: Ign
   // An ignored directory may hold what an exception keeps: the walk tells.
   const kept: string[] = [];
   for (const path of found) {
-    const isKept = path === "" || !ignored(path) || (await session.stat(asPath(path), true)).type === "directory";
+    const isKept = path === "" || !ignored(path) || (await session.stat(at(path), true)).type === "directory";
     if (isKept) kept.push(path);
   }
   if (kept.length === 0) throw new AppError("INVALID_ARGUMENT", `no such file: '${shown(toBytes(source))}'`);
@@ -90,12 +92,12 @@ export async function matches(session: FileSession, source: string, ignored: Ign
 }
 
 async function namesIn(session: FileSession, path: string): Promise<readonly string[]> {
-  const entry = await session.stat(asPath(path), true).catch(absent);
+  const entry = await session.stat(at(path), true).catch(absent);
   if (entry?.type !== "directory") return [];
   const names: string[] = [];
   const page_size = LIMITS.file_page_size_max;
   for (let page = 1; ; page++) {
-    const { entries, total_count } = await session.list({ path: asPath(path), page, page_size });
+    const { entries, total_count } = await session.list({ path: at(path), page, page_size });
     names.push(...entries.map(({ name_bytes }) => Buffer.from(name_bytes).toString("latin1")));
     if (total_count > LIMITS.build_files_max) throw tooMany();
     if (page * page_size >= total_count || entries.length === 0) return names.sort();
@@ -140,11 +142,11 @@ export async function* entriesOf(
   path: string,
   ignored: Ignored,
 ): AsyncGenerator<SourceEntry, void, undefined> {
-  const top = await session.stat(asPath(path), true);
+  const top = await session.stat(at(path), true);
   const isDirectory = top.type === "directory";
   if (!isDirectory && ignored(path)) return;
   let count = 0;
-  for await (const { entry, content } of session.walk(asPath(path))) {
+  for await (const { entry, content } of session.walk(at(path))) {
     if (++count > LIMITS.build_files_max) throw tooMany();
     const name = Buffer.from(entry.name_bytes).toString("latin1");
     const relative = isDirectory ? name : "";
@@ -160,7 +162,7 @@ export async function* entriesOf(
 /** F1. The digest of what a source takes: paths, kinds, modes, owners, contents and targets, but no times. */
 export async function digestOfSource(session: FileSession, path: string, ignored: Ignored): Promise<string> {
   const whole = createHash("sha256");
-  const top = await session.stat(asPath(path), true);
+  const top = await session.stat(at(path), true);
   whole.update(JSON.stringify([path.split("/").at(-1), top.type]));
   for await (const { entry, path: relative, content } of entriesOf(session, path, ignored)) {
     const { type, mode, uid, gid, target_bytes, link_number, isLater, size } = entry;

@@ -1,0 +1,247 @@
+/**
+ * One build: finds the stages that its target needs, runs the steps whose results are not kept, and makes an image of the last
+ * stage's files. Its roots are containers of ids that no row names: what a crash leaves of them, the next start removes.
+ */
+import type { Clock } from "../../base/clock.ts";
+import type { Egress } from "../../base/egress.ts";
+import { AppError, errorText } from "../../base/errors.ts";
+import type { Ids } from "../../base/ids.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { SCRATCH_IMAGE } from "../../base/scratch-image.ts";
+import type { Engine, FileSession } from "../../engine/ports.ts";
+import type { BuildLog } from "./build-log.ts";
+import type { BuildCache } from "./cache.ts";
+import { runCommand } from "./commands.ts";
+import { copy, ensureDirectory, type Owner, resolveOwner, writeText } from "./copier.ts";
+import type { Base } from "./plan.ts";
+import { digestOfSource, type Ignored, matches, nothing, toBytes } from "./source-files.ts";
+import { isFileError, StageRoot } from "./stage-root.ts";
+import type { CopyStep, EvaluatedStage, Step } from "./stages.ts";
+
+export interface BuildParts {
+  readonly engine: Engine;
+  readonly cache: BuildCache;
+  readonly ids: Ids;
+  readonly clock: Clock;
+}
+
+export interface BuildTerms {
+  readonly tenant_id: string;
+  readonly memory_mb: number;
+  readonly disk_mb: number;
+  readonly egress: Egress;
+  readonly no_cache: boolean;
+  /** Root of the context. */
+  readonly context_root: string;
+  readonly ignored: Ignored;
+  readonly secrets: ReadonlyMap<string, Uint8Array>;
+  readonly steps_count: number;
+  readonly signal: AbortSignal;
+  readonly log: BuildLog;
+  /** Id of the image of a reference that the plan names. */
+  readonly imageId: (reference: string) => Promise<string>;
+  readonly onStep: (step: Step, text: string) => void;
+}
+
+const ROOT: Owner = { uid: 0, gid: 0 };
+
+export class Build {
+  readonly #parts: BuildParts;
+  readonly #terms: BuildTerms;
+  /** By the index of their stage. */
+  readonly #roots = new Map<number, StageRoot>();
+  /** Of images that files are copied from, by id. */
+  readonly #image_roots = new Map<string, StageRoot>();
+  #stages: ReadonlyMap<number, EvaluatedStage> = new Map();
+
+  constructor(parts: BuildParts, terms: BuildTerms) {
+    this.#parts = parts;
+    this.#terms = terms;
+  }
+
+  /** Digest of what a step copies from the context. Throws INVALID_ARGUMENT. */
+  contextDigest(step: CopyStep): Promise<string> {
+    return this.#withContext(async (session) => {
+      const digests: string[] = [];
+      for (const source of step.sources) {
+        for (const path of await matches(session, source, this.#terms.ignored)) {
+          this.#terms.signal.throwIfAborted();
+          digests.push(await digestOfSource(session, path, this.#terms.ignored));
+        }
+      }
+      return digests.join();
+    });
+  }
+
+  /** Tells the steps of a target whose result is kept. */
+  tellKept(stages: ReadonlyMap<number, EvaluatedStage>): void {
+    for (const { steps } of stages.values()) for (const step of steps) this.#tell(step, true);
+  }
+
+  /** Makes the files of a stage: of the container that it resolves to. Throws BUILD_FAILED, and what the engine throws. */
+  async files(target: EvaluatedStage, stages: ReadonlyMap<number, EvaluatedStage>): Promise<StageRoot> {
+    this.#stages = stages;
+    const root = await this.#root(target);
+    root.closeFiles();
+    return root;
+  }
+
+  /** Removes all that it made but what is kept. Rejects if something is left for the next start. */
+  async close(): Promise<void> {
+    const roots = [...this.#roots.values(), ...this.#image_roots.values()];
+    const ended = await Promise.allSettled(roots.map((root) => root.remove()));
+    const failed = ended.find((one) => one.status === "rejected");
+    if (failed !== undefined) throw failed.reason;
+  }
+
+  async #root(stage: EvaluatedStage): Promise<StageRoot> {
+    const known = this.#roots.get(stage.index);
+    if (known !== undefined) return known;
+    const { root, kept_count } = await this.#begin(stage);
+    this.#roots.set(stage.index, root);
+    for (const [i, step] of stage.steps.entries()) {
+      this.#terms.signal.throwIfAborted();
+      this.#tell(step, i < kept_count);
+      if (i >= kept_count) await this.#run(root, step);
+    }
+    return root;
+  }
+
+  /** The root behind the last step whose result is kept, or as the stage begins. */
+  async #begin(stage: EvaluatedStage): Promise<{ readonly root: StageRoot; readonly kept_count: number }> {
+    const { tenant_id, no_cache } = this.#terms;
+    for (let count = no_cache ? 0 : stage.steps.length; count > 0; count--) {
+      const kept = await this.#parts.cache.step(tenant_id, stage.steps[count - 1]?.key ?? "");
+      if (kept === null) continue;
+      const root = await this.#make(stage.image_id, { kept }).catch((error: unknown) => {
+        // Evicted in this moment.
+        if (error instanceof AppError && error.code === "NOT_FOUND") return null;
+        throw error;
+      });
+      if (root !== null) return { root, kept_count: count };
+    }
+    if (stage.parent === null) return { root: await this.#make(stage.image_id, null), kept_count: 0 };
+    const parent = await this.#root(stage.parent);
+    parent.closeFiles();
+    return { root: await this.#make(stage.image_id, { root: parent.id }), kept_count: 0 };
+  }
+
+  #make(image_id: string | null, from: Parameters<typeof StageRoot.make>[1]): Promise<StageRoot> {
+    const { engine, ids } = this.#parts;
+    const { tenant_id, disk_mb } = this.#terms;
+    const own = { id: ids.next("bld"), image_id: image_id ?? SCRATCH_IMAGE };
+    return StageRoot.make({ containers: engine.containers, storage: engine.storage, tenant_id, disk_mb, ...own }, from);
+  }
+
+  #tell(step: Step, isKept: boolean): void {
+    const { steps_count, log, secrets, onStep } = this.#terms;
+    const text = `step ${step.number}/${steps_count}: ${step.text.split("\n", 1)[0]}`;
+    onStep(step, text);
+    log.begin(step.number, isKept ? `${text} (cached)` : text, [...secrets.values()]);
+  }
+
+  async #run(root: StageRoot, step: Step): Promise<void> {
+    const { work } = step;
+    if (work.type === "run") await this.#command(root, step);
+    else
+      await this.#described(step, () => (work.type === "copy" ? this.#copy(root, work) : this.#directory(root, work)));
+    if (work.type !== "directory") await this.#parts.cache.keepStep(this.#terms.tenant_id, step.key, root.id);
+  }
+
+  async #directory(root: StageRoot, { path }: { readonly path: string }): Promise<void> {
+    await ensureDirectory(await root.files(), plainTarget(path), ROOT, 0o755);
+  }
+
+  async #command(root: StageRoot, step: Step): Promise<void> {
+    const { work } = step;
+    if (work.type !== "run") return;
+    const { engine, cache } = this.#parts;
+    const { signal } = this.#terms;
+    const end = await this.#described(step, () =>
+      runCommand(root, work, { ...this.#terms, containers: engine.containers, cache }),
+    ).catch((error: unknown) => {
+      // A container that was killed for the end of the build fails in its own words.
+      signal.throwIfAborted();
+      throw error;
+    });
+    signal.throwIfAborted();
+    if (end.exit_code === 0) return;
+    throw this.#failed(step, `exit code ${end.exit_code}${end.why === "" ? "" : ` (${end.why})`}`, end.exit_code);
+  }
+
+  /** Names the step in the failure of its files. */
+  async #described<Result>(step: Step, work: () => Promise<Result>): Promise<Result> {
+    try {
+      return await work();
+    } catch (error) {
+      if (!isFileError(error)) throw error;
+      throw this.#failed(step, errorText(error), null);
+    }
+  }
+
+  #failed({ number, text }: Step, why: string, exit_code: number | null): AppError {
+    const { steps_count, log } = this.#terms;
+    const shown = text.split("\n", 1)[0]?.slice(0, 100) ?? "";
+    log.flush();
+    const { tail } = log;
+    const message = `step ${number}/${steps_count} (${shown}) failed: ${why}${tail === "" ? "" : `\n${tail}`}`;
+    return new AppError("BUILD_FAILED", message, {
+      details: { exit_code, output: tail === "" ? null : tail },
+      hint: "the events build_log of the operation have the output of all steps",
+    });
+  }
+
+  async #copy(root: StageRoot, step: CopyStep): Promise<void> {
+    const { signal } = this.#terms;
+    const to = await root.files();
+    const asked = step.owner === null ? null : await resolveOwner(to, step.owner);
+    const owner = asked ?? (step.from === null ? ROOT : null);
+    const target = plainTarget(step.target);
+    const { is_directory, is_add, mode } = step;
+    for (const { name, content } of step.documents) {
+      const path = is_directory ? `${target}/${name}` : target;
+      await writeText(to, path, content, { owner: owner ?? ROOT, mode });
+    }
+    if (step.sources.length === 0) return;
+    await this.#withSource(step.from, async (from, ignored) => {
+      for (const source of step.sources) {
+        const paths = await matches(from, source, ignored);
+        if (paths.length > 1 && !is_directory) {
+          throw new AppError("INVALID_ARGUMENT", "the target of several files must end with /");
+        }
+        for (const path of paths) {
+          await copy({ from, to, path, target, is_directory, owner, mode, is_add, ignored, signal });
+        }
+      }
+    });
+  }
+
+  async #withSource(from: Base | null, work: (session: FileSession, ignored: Ignored) => Promise<void>): Promise<void> {
+    if (from === null) {
+      await this.#withContext((session) => work(session, this.#terms.ignored));
+      return;
+    }
+    const stage = from.type === "stage" ? this.#stages.get(from.index) : undefined;
+    const root =
+      stage === undefined
+        ? await this.#imageRoot(from.type === "image" ? from.reference : "")
+        : await this.#root(stage);
+    await work(await root.files(), nothing);
+    root.closeFiles();
+  }
+
+  async #imageRoot(reference: string): Promise<StageRoot> {
+    const image_id = await this.#terms.imageId(reference);
+    const known = this.#image_roots.get(image_id) ?? (await this.#make(image_id, null));
+    this.#image_roots.set(image_id, known);
+    return known;
+  }
+
+  #withContext<Result>(work: (session: FileSession) => Promise<Result>): Promise<Result> {
+    const { tenant_id, context_root } = this.#terms;
+    return this.#parts.engine.files.with(tenant_id, context_root, 0, work);
+  }
+}
+
+/** As bytes, without a slash at the end. */
+const plainTarget = (path: string): string => toBytes(path.replace(/\/+$/, "").slice(0, LIMITS.path_bytes_max));

@@ -1,0 +1,186 @@
+/**
+ * What builds keep for later ones: the files of a stage after a step, directories of `--mount=type=cache`, and ids of results. Each
+ * is one tenant's alone. Files are subvolumes of the storage pool, which share what is the same.
+ *
+ * K1. A row names a subvolume that is complete. A subvolume without a row is what a crash left, and the next boot removes it.
+ * K2. Least recently used entries go above the bounds of tenant and node. A row goes before its subvolume.
+ * K3. A mounted directory stays, whatever the bounds say, until its command has ended.
+ */
+import { type Clock, toEpochSeconds } from "../../base/clock.ts";
+import { KeyedMutex } from "../../base/concurrency.ts";
+import { AppError, errorText } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
+import type { Ids } from "../../base/ids.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Log } from "../../base/log.ts";
+import type { Storage } from "../../engine/ports.ts";
+import type { Store, StoredNode } from "../../store/store.ts";
+import { type CacheEntry, CacheRows } from "./cache-rows.ts";
+
+const MIB = 1024 * 1024;
+const STEP = "bst";
+const MOUNT = "bcm";
+/** Kind of the subvolumes. */
+export const CACHE_KIND = "snapshots";
+
+export interface BuildCacheOptions {
+  readonly store: Store;
+  readonly node: StoredNode;
+  readonly storage: () => Storage;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly log: Log;
+}
+
+export interface HeldMount {
+  /** Of the subvolume. */
+  readonly id: string;
+  release(): Promise<void>;
+}
+
+export class BuildCache {
+  readonly #options: BuildCacheOptions;
+  readonly #rows: CacheRows;
+  readonly #turns = new KeyedMutex();
+  /** K3: how many commands use a subvolume. */
+  readonly #held = new Map<string, number>();
+
+  constructor(options: BuildCacheOptions) {
+    this.#options = options;
+    this.#rows = new CacheRows(options.store, options.node.seq);
+  }
+
+  /** K1. */
+  async boot(): Promise<void> {
+    const { log } = this.#options;
+    const storage = this.#options.storage();
+    try {
+      const present = (await storage.list(CACHE_KIND)).filter((id) => id.startsWith(STEP) || id.startsWith(MOUNT));
+      const entries = await this.#rows.all();
+      const known = new Set(entries.map(({ subvolume }) => subvolume));
+      for (const id of present) if (!known.has(id)) await storage.remove(CACHE_KIND, id);
+      const there = new Set(present);
+      for (const entry of entries) {
+        if (entry.subvolume !== null && !there.has(entry.subvolume)) await this.#rows.delete(entry);
+      }
+    } catch (error) {
+      log.warn("leftovers of builds not removed", { error: errorText(error) });
+    }
+  }
+
+  /** The subvolume with the files after a step; null: there is none. */
+  async step(tenant_id: string, key: string): Promise<string | null> {
+    return (await this.#rows.use(tenant_id, key, this.#now()))?.subvolume ?? null;
+  }
+
+  /** Keeps the files of a container that does not run as those after a step. A failure costs the next build its time alone. */
+  async keepStep(tenant_id: string, key: string, container_id: string): Promise<void> {
+    const { ids, log } = this.#options;
+    const storage = this.#options.storage();
+    const subvolume = ids.next(STEP);
+    try {
+      await storage.snapshot({ kind: "containers", id: container_id }, { kind: CACHE_KIND, id: subvolume }, true, null);
+      failpoint("oci.build.kept");
+      // Files of earlier steps count each time: those may go before this one.
+      const { referenced_bytes: size_bytes } = await storage.usage(CACHE_KIND, subvolume);
+      await this.#put({ tenant_id, key, subvolume, image_id: null, size_bytes });
+    } catch (error) {
+      await storage.remove(CACHE_KIND, subvolume).catch(() => {});
+      if (!(error instanceof AppError)) throw error;
+      log.warn("step of a build not kept", { error: errorText(error) });
+    }
+  }
+
+  /** The image that a build with this key made; null: none is known. */
+  async image(tenant_id: string, key: string): Promise<string | null> {
+    return (await this.#rows.use(tenant_id, key, this.#now()))?.image_id ?? null;
+  }
+
+  async noteImage(tenant_id: string, key: string, image_id: string): Promise<void> {
+    await this.#put({ tenant_id, key, subvolume: null, image_id, size_bytes: 0 });
+  }
+
+  /** Takes the directory of a cache mount, which is made if it is missing. */
+  async mount(tenant_id: string, key: string): Promise<HeldMount> {
+    const { ids } = this.#options;
+    const storage = this.#options.storage();
+    const id = await this.#turns.run(`${tenant_id} ${key}`, async () => {
+      const found = (await this.#rows.use(tenant_id, key, this.#now()))?.subvolume ?? null;
+      const subvolume = found ?? ids.next(MOUNT);
+      this.#held.set(subvolume, (this.#held.get(subvolume) ?? 0) + 1);
+      try {
+        await storage.create(CACHE_KIND, subvolume, LIMITS.build_cache_mount_mb);
+        if (found === null) {
+          await this.#put({ tenant_id, key, subvolume, image_id: null, size_bytes: 0 });
+        }
+      } catch (error) {
+        this.#letGo(subvolume);
+        throw error;
+      }
+      return subvolume;
+    });
+    return {
+      id,
+      release: async () => {
+        this.#letGo(id);
+        const usage = await storage.usage(CACHE_KIND, id).catch(() => null);
+        const size_bytes = usage?.referenced_bytes ?? 0;
+        await this.#rows.resize(tenant_id, key, size_bytes, this.#now());
+        await this.#evict(tenant_id);
+      },
+    };
+  }
+
+  /** Deletes all of a tenant that is being deleted. */
+  async eraseAll(tenant_id: string): Promise<void> {
+    for (const entry of await this.#rows.of(tenant_id)) await this.#remove(entry);
+  }
+
+  #letGo(id: string): void {
+    const count = (this.#held.get(id) ?? 1) - 1;
+    if (count === 0) this.#held.delete(id);
+    else this.#held.set(id, count);
+  }
+
+  async #put(entry: CacheEntry): Promise<void> {
+    const { tenant_id, key } = entry;
+    const before = await this.#rows.find(tenant_id, key);
+    await this.#rows.put(entry, this.#now());
+    if (before?.subvolume != null && before.subvolume !== entry.subvolume) {
+      await this.#options.storage().remove(CACHE_KIND, before.subvolume);
+    }
+    await this.#evict(tenant_id);
+  }
+
+  /** K2. */
+  async #evict(tenant_id: string): Promise<void> {
+    const each = { count: LIMITS.build_cache_entries_per_tenant_max, mb: LIMITS.build_cache_mb_per_tenant_max };
+    await this.#shrink(await this.#rows.of(tenant_id), each);
+    await this.#shrink(await this.#rows.all(), {
+      count: LIMITS.build_cache_entries_max,
+      mb: LIMITS.build_cache_mb_max,
+    });
+  }
+
+  /** Removes the first of `entries`, the least recently used ones, until the rest is within its bounds. */
+  async #shrink(entries: readonly CacheEntry[], max: { readonly count: number; readonly mb: number }): Promise<void> {
+    const cost = ({ size_bytes }: CacheEntry) => size_bytes + LIMITS.build_cache_entry_bytes;
+    let [count, bytes] = [entries.length, entries.reduce((sum, entry) => sum + cost(entry), 0)];
+    for (const entry of entries) {
+      if (count <= max.count && bytes <= max.mb * MIB) return;
+      if (entry.subvolume !== null && this.#held.has(entry.subvolume)) continue;
+      await this.#remove(entry);
+      count -= 1;
+      bytes -= cost(entry);
+    }
+  }
+
+  async #remove(entry: CacheEntry): Promise<void> {
+    await this.#rows.delete(entry);
+    if (entry.subvolume !== null) await this.#options.storage().remove(CACHE_KIND, entry.subvolume);
+  }
+
+  #now(): number {
+    return toEpochSeconds(this.#options.clock.epochMs());
+  }
+}

@@ -1,0 +1,188 @@
+/**
+ * Commands of RUN: each in a container of its own, started for it and killed after it, with the isolation of every container.
+ *
+ * R1. Nothing of a command survives it but its files.
+ * R2. Secrets lie on a tmpfs that ends with the container. A file elsewhere is a link to there, which is taken away again.
+ */
+import { containerEnvironment } from "../../base/container-environment.ts";
+import type { Egress } from "../../base/egress.ts";
+import { AppError } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { ContainerSpec, Containers, FileSession } from "../../engine/ports.ts";
+import type { BuildLog } from "./build-log.ts";
+import type { BuildCache, HeldMount } from "./cache.ts";
+import { CACHE_KIND } from "./cache.ts";
+import type { RunMount } from "./mounts.ts";
+import { absent } from "./source-files.ts";
+import type { StageRoot } from "./stage-root.ts";
+import { digestOf, type RunStep } from "./stages.ts";
+
+type SecretMount = Extract<RunMount, { readonly type: "secret" }>;
+
+export interface CommandOptions {
+  readonly containers: Containers;
+  readonly cache: BuildCache;
+  readonly tenant_id: string;
+  readonly memory_mb: number;
+  readonly disk_mb: number;
+  readonly egress: Egress;
+  readonly log: BuildLog;
+  /** Values of the secrets that the request names. */
+  readonly secrets: ReadonlyMap<string, Uint8Array>;
+  readonly signal: AbortSignal;
+}
+
+export interface CommandEnd {
+  readonly exit_code: number;
+  /** Says more about the end; empty if there is no more. */
+  readonly why: string;
+}
+
+const NAME = "build";
+const SECRETS = "/run/secrets";
+/** Secrets whose file is elsewhere. */
+const LINKED = "/run/secrets/.linked";
+const SIGKILL = 9;
+
+/** Runs a command to its end. */
+export async function runCommand(root: StageRoot, step: RunStep, options: CommandOptions): Promise<CommandEnd> {
+  const { containers, signal } = options;
+  const secrets = step.mounts.filter((mount) => mount.type === "secret").filter((mount) => isGiven(mount, options));
+  const files = secrets.filter(({ target }) => target !== null);
+  const held: HeldMount[] = [];
+  const before = files.length === 0 ? null : await (await root.files()).stat(SECRETS.slice(1)).catch(absent);
+  root.closeFiles();
+  const stop = () => void containers.kill(root.id).catch(() => {});
+  signal.addEventListener("abort", stop, { once: true });
+  try {
+    signal.throwIfAborted();
+    const ended = await containers.start(await specOf(root, step, options, held, files.length > 0));
+    failpoint("oci.build.started");
+    if (ended !== null) throw new AppError("START_FAILED", "the container of the build exited at once");
+    signal.throwIfAborted();
+    if (files.length > 0) await placeSecrets(root, files, options);
+    return await execute(root, step, secrets, options);
+  } finally {
+    signal.removeEventListener("abort", stop);
+    await containers.kill(root.id);
+    for (const mount of held) await mount.release();
+    if (files.length > 0) await removeSecrets(root, files, before !== null);
+  }
+}
+
+function isGiven({ id, is_required }: SecretMount, { secrets }: CommandOptions): boolean {
+  if (secrets.has(id)) return true;
+  if (!is_required) return false;
+  throw new AppError("INVALID_ARGUMENT", `the request names no secret ${id}`, { hint: "send its name in secrets" });
+}
+
+async function specOf(
+  root: StageRoot,
+  step: RunStep,
+  { cache, tenant_id, memory_mb, disk_mb, egress }: CommandOptions,
+  held: HeldMount[],
+  hasSecrets: boolean,
+): Promise<ContainerSpec> {
+  const volumes: { id: string; target: string; kind: typeof CACHE_KIND }[] = [];
+  for (const mount of step.mounts) {
+    if (mount.type !== "cache") continue;
+    const taken = await cache.mount(tenant_id, digestOf(["mount", tenant_id, mount.id]));
+    held.push(taken);
+    volumes.push({ id: taken.id, target: mount.target, kind: CACHE_KIND });
+  }
+  const tmpfs = step.mounts.flatMap((mount) => (mount.type === "tmpfs" ? [mount.target] : []));
+  return {
+    id: root.id,
+    tenant_id,
+    name: NAME,
+    image_id: root.image_id,
+    command: [],
+    environment: {},
+    image_environment: step.environment,
+    user: step.user,
+    working_directory: "/",
+    memory_limit_mb: memory_mb,
+    cpu_limit_percent: null,
+    disk_limit_mb: disk_mb,
+    strict: false,
+    read_only_root: false,
+    writable_paths: [],
+    egress: step.has_network ? egress : "off",
+    ports: [],
+    volumes,
+    tmpfs: hasSecrets ? [SECRETS, ...tmpfs] : tmpfs,
+  };
+}
+
+async function execute(
+  root: StageRoot,
+  step: RunStep,
+  secrets: readonly SecretMount[],
+  { containers, log, secrets: values, memory_mb }: CommandOptions,
+): Promise<CommandEnd> {
+  const variables = secrets.flatMap(({ id, variable }) =>
+    variable === null ? [] : [[variable, text(values.get(id))]],
+  );
+  const of = { name: NAME, user: step.user, image_environment: step.environment, environment: {} };
+  const request = {
+    argv: step.argv,
+    environment: containerEnvironment(of, Object.fromEntries(variables)),
+    working_directory: step.working_directory,
+    timeout_ms: LIMITS.build_ms,
+    grace_ms: 0,
+    output_bytes_max: null,
+    is_stream: true,
+  };
+  const onOutput = (stream: "stdout" | "stderr", bytes: Buffer) => {
+    log.output(stream, bytes);
+    return true;
+  };
+  const exec = containers.exec(root.id, request, { onOutput });
+  try {
+    const { exit_code, signal, spawn_failed } = await exec.exited;
+    if (spawn_failed) return { exit_code, why: "the command could not be started" };
+    return { exit_code, why: signal === SIGKILL ? `killed; the memory limit is ${memory_mb} MiB` : "" };
+  } finally {
+    exec.close();
+    log.flush();
+  }
+}
+
+const text = (value: Uint8Array | undefined): string => Buffer.from(value ?? []).toString("utf8");
+
+/** Into the container, which runs: its tmpfs is nowhere else. */
+async function placeSecrets(
+  root: StageRoot,
+  files: readonly SecretMount[],
+  { containers, tenant_id, secrets }: CommandOptions,
+): Promise<void> {
+  const { session, close } = await containers.openFiles({ id: root.id, tenant_id, image_id: root.image_id });
+  try {
+    for (const { id, target, mode, uid, gid } of files) {
+      const isDirect = target?.startsWith(`${SECRETS}/`) === true;
+      const path = isDirect ? (target ?? "") : `${LINKED}/${id}`;
+      await session.write(path.slice(1), secrets.get(id) ?? new Uint8Array(), { mode, uid, gid });
+      if (!isDirect) await link(session, target ?? "", path);
+    }
+  } finally {
+    close();
+  }
+}
+
+async function link(session: FileSession, target: string, path: string): Promise<void> {
+  const found = await session.stat(target.slice(1)).catch(absent);
+  if (found !== null) throw new AppError("INVALID_ARGUMENT", `a secret cannot replace what is there: ${target}`);
+  await session.symlink(target.slice(1), path);
+}
+
+/** R2. What a command put in their place stays. */
+async function removeSecrets(root: StageRoot, files: readonly SecretMount[], wasThere: boolean): Promise<void> {
+  const session = await root.files();
+  for (const { id, target } of files) {
+    if (target === null || target.startsWith(`${SECRETS}/`)) continue;
+    const found = await session.stat(target.slice(1)).catch(() => null);
+    if (found?.target === `${LINKED}/${id}`) await session.remove(target.slice(1));
+  }
+  if (!wasThere) await session.remove(SECRETS.slice(1)).catch(() => {});
+}
