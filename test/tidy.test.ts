@@ -97,6 +97,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     "src/base/plurals.ts",
     "src/base/suggest.ts",
     "src/base/tenant-limits.ts",
+    "@balena/dockerignore",
     "commander",
     "ignore",
     "smol-toml",

@@ -46,6 +46,7 @@ const WORDS: Readonly<Record<string, string>> = {
   registry: "host of a registry as references name it: registry.example.com, 127.0.0.1:5000, docker.io",
   source: "a local path, - for a tar archive from standard input, or <name>:<path>",
   target: "a local path, - for a tar archive to standard output, or <name>:<path>",
+  directory: "a folder with the files of the build; the current one if not given",
   folder: "a folder with hearth.toml; the current one if not given",
   "folder|function": "a folder with hearth.toml (the current one if not given), or the name or id of a function",
   file: "a file; - or nothing reads standard input",

@@ -1,7 +1,8 @@
 /** Pulls from registries on loopback through the real API: buildah, the gateway and the rows of tenants together. */
-import { readFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { readDirectories } from "../../src/installation/paths.js";
@@ -380,6 +381,45 @@ describe("the command line", () => {
       expect(await run("--pull", "always")).toMatchObject({ code: 0, out: "hi\n" });
       expect(asked()).toBeGreaterThan(first);
       expect((await own.run(["rmi", "alpine:3.20"])).code).toBe(0);
+    } finally {
+      own.dispose();
+    }
+  });
+
+  it("builds an image from a folder, and tells which step failed", async () => {
+    const own = commands();
+    const write = (name: string, lines: readonly string[]) =>
+      writeFileSync(join(own.home, "app", name), `${lines.join("\n")}\n`);
+    try {
+      mkdirSync(join(own.home, "app"));
+      write("kept.txt", ["kept"]);
+      write("left.txt", ["left out"]);
+      write(".dockerignore", ["left.txt"]);
+      write("Dockerfile", ["FROM alpine:3.20", "ARG WORD", "RUN echo said $WORD > /said; cat /said", "COPY . /app"]);
+      write("Dockerfile.fails", ["FROM alpine:3.20", "RUN echo before; exit 3"]);
+      write("Dockerfile.waits", ["FROM alpine:3.20", "RUN echo waits; sleep 1000"]);
+      const build = (...flags: readonly string[]) => ["build", "app", "-t", "team/built:1", ...flags];
+      const built = await own.run(build("--build-arg", "WORD=hello"));
+      expect([built.code, built.out]).toEqual([0, expect.stringMatching(/^docker\.io\/team\/built:1 is built: /)]);
+      expect(built.err).toMatch(/step \d+\/\d+: RUN echo said[^\n]*\n {2}\| said hello\n/);
+      const words = ["--rm", "--image", "team/built:1", "--oci", "--", "sh", "-c", "cat /said /app/kept.txt; ls /app"];
+      const { out } = await own.run(["run", ...words]);
+      expect(out).toMatch(/^said hello\nkept\n/);
+      expect(out).not.toContain("left.txt");
+
+      const failed = await own.run(build("-f", "Dockerfile.fails"));
+      expect([failed.code, failed.out]).toEqual([1, ""]);
+      expect(failed.err).toMatch(/ {2}\| before\n[\s\S]*RUN echo before; exit 3[\s\S]*exit code 3/);
+
+      const waiting = own.start("hearth", build("-f", "Dockerfile.waits"));
+      await eventually("the step runs", () => waiting.err.includes("RUN echo waits"));
+      waiting.child.kill("SIGINT");
+      expect((await waiting.ended).code).toBe(130);
+      const { operations } = (await a("GET", "/api/operations?operation_type=oci.build")).body;
+      expect(operations.map(({ status }: Json) => status)).toEqual(["cancelled", "failed", "succeeded"]);
+      expect((await a("GET", "/api/build-contexts")).body.build_contexts).toEqual([]);
+      expect((await own.run(["build", "app"])).code).toBe(2);
+      expect((await own.run(["rmi", "team/built:1"])).code).toBe(0);
     } finally {
       own.dispose();
     }

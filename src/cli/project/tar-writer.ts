@@ -1,12 +1,25 @@
 /**
- * Code as a tar archive (ustar, with GNU's entries for long names), in pieces. The same files make the same bytes: times,
- * owners and permission bits but the executable one are left out.
+ * Files as a tar archive (ustar, with GNU's entries for long names), in pieces. The same code makes the same bytes: times,
+ * owners and permission bits but the executable one are left out. Files of a build keep times and permission bits.
  */
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
 import { join } from "node:path";
 import { EXIT, Failure } from "../session/failure.ts";
 import { BLOCK_BYTES } from "../volumes/tar-bytes.ts";
-import type { Code, CodeEntry } from "./files.ts";
+import type { CodeEntry } from "./files.ts";
+
+/** An entry of an archive. */
+export interface PackedEntry extends CodeEntry {
+  /** Permission bits; without them those that code has. */
+  readonly mode?: number;
+  readonly mtime_seconds?: number;
+}
+
+/** A folder, and what of it is packed. */
+export interface Packed {
+  readonly root: string;
+  readonly entries: readonly PackedEntry[];
+}
 
 const NAME_BYTES = 100;
 /** Bytes gathered before they are sent. */
@@ -17,11 +30,12 @@ interface Header {
   readonly name: Buffer;
   readonly type: string;
   readonly mode: number;
+  readonly mtime_seconds?: number | undefined;
   readonly size: number;
   readonly target: Buffer;
 }
 
-function headerBlock({ name, type, mode, size, target }: Header): Buffer {
+function headerBlock({ name, type, mode, mtime_seconds = 0, size, target }: Header): Buffer {
   const block = Buffer.alloc(BLOCK_BYTES);
   const octal = (value: number, at: number, length: number) =>
     block.write(value.toString(8).padStart(length - 1, "0"), at, "latin1");
@@ -30,7 +44,7 @@ function headerBlock({ name, type, mode, size, target }: Header): Buffer {
   octal(0, 108, 8);
   octal(0, 116, 8);
   octal(size, 124, 12);
-  octal(0, 136, 12);
+  octal(mtime_seconds, 136, 12);
   block.fill(" ", 148, 156);
   block.write(type, 156, "latin1");
   target.copy(block, 157, 0, NAME_BYTES);
@@ -52,14 +66,15 @@ function longText(text: Buffer, type: "L" | "K"): Buffer[] {
   return [head, content, padding(content.length)];
 }
 
-function head({ path, type, isExecutable, size_bytes, target }: CodeEntry): Buffer {
+function head({ path, type, isExecutable, size_bytes, target, ...kept }: PackedEntry): Buffer {
   const name = Buffer.from(type === "folder" ? `${path}/` : path);
   const to = Buffer.from(target);
-  const mode = type === "folder" || isExecutable ? 0o755 : type === "link" ? 0o777 : 0o644;
+  const usual = type === "folder" || isExecutable ? 0o755 : type === "link" ? 0o777 : 0o644;
+  const { mode = usual, mtime_seconds } = kept;
   return Buffer.concat([
     ...longText(to, "K"),
     ...longText(name, "L"),
-    headerBlock({ name, type: TYPES[type], mode, size: size_bytes, target: to }),
+    headerBlock({ name, type: TYPES[type], mode, mtime_seconds, size: size_bytes, target: to }),
   ]);
 }
 
@@ -99,7 +114,7 @@ function* content(root: string, path: string, size: number): Generator<Buffer> {
   }
 }
 
-function* parts({ root, entries }: Code): Generator<Buffer> {
+function* parts({ root, entries }: Packed): Generator<Buffer> {
   for (const entry of entries) {
     yield head(entry);
     if (entry.type === "file" && entry.size_bytes > 0) yield* content(root, entry.path, entry.size_bytes);
@@ -108,10 +123,10 @@ function* parts({ root, entries }: Code): Generator<Buffer> {
 }
 
 /** The archive. Throws Failure for a file that cannot be read, or that changes meanwhile. */
-export async function* tarOf(code: Code): AsyncGenerator<Buffer> {
+export async function* tarOf(packed: Packed): AsyncGenerator<Buffer> {
   let gathered: Buffer[] = [];
   let size = 0;
-  for (const part of parts(code)) {
+  for (const part of parts(packed)) {
     gathered.push(part);
     size += part.length;
     if (size < PIECE_BYTES) continue;

@@ -15,7 +15,7 @@ import { tarOf } from "./tar-writer.ts";
 export type UploadedCode = ResponseOf<"POST /api/functions/code">;
 
 /** Fast rather than small: the daemon is near, and it unpacks at once. */
-async function* gzipped(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
+export async function* gzipped(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Buffer> {
   const gzip = createGzip({ level: 1 });
   const packing = pipeline(Readable.from(pieces, { objectMode: false }), gzip);
   packing.catch(() => {});

@@ -1,5 +1,5 @@
 /** The verbs of images, as they are described; what they do is loaded when one is called. */
-import { type Group, LIMIT, type Verb } from "../session/verb.ts";
+import { collect, type Group, LIMIT, type Verb } from "../session/verb.ts";
 
 export const IMAGE_VERBS: readonly Verb[] = [
   {
@@ -26,6 +26,27 @@ export const IMAGE_VERBS: readonly Verb[] = [
       "pass show registry | hearth pull registry.example.com/team/app:1 -u ada --password-stdin",
     ],
     load: async () => (await import("../images/images.ts")).pullImage,
+  },
+  {
+    name: "build",
+    words: ["[directory]"],
+    summary: "build an image from a folder with a Dockerfile",
+    more: "hearth sends the files of the folder that .dockerignore does not name, and prints the log of the build to standard error. If a step fails, the exit code is 1. Ctrl-C cancels the build. RUN --mount=type=secret mounts secrets of the tenant; --build-arg is no place for secrets.",
+    flags: [
+      { flags: "-t, --tag <reference>", about: "reference of the image, such as app:1" },
+      { flags: "-f, --file <file>", about: "build file in the folder (default: Dockerfile or Containerfile)" },
+      { flags: "--build-arg <NAME=VALUE>", about: "set an ARG of the build file; repeatable", parse: collect },
+      { flags: "--target <stage>", about: "build this stage, by name or number (default: the last one)" },
+      { flags: "--secret <name>", about: "allow the build to mount a secret; repeatable", parse: collect },
+      { flags: "--no-cache", about: "run every step again" },
+      {
+        flags: "--egress <rules>",
+        about: "outbound traffic of commands: on, off, or allowed addresses, comma-separated",
+        parse: collect,
+      },
+    ],
+    examples: ["hearth build -t app:1", "hearth build ./site -t site:2 -f Dockerfile.prod --build-arg VERSION=2"],
+    load: async () => (await import("../project/image-build.ts")).build,
   },
   {
     name: "rmi",
@@ -74,7 +95,7 @@ export const IMAGE_VERBS: readonly Verb[] = [
 ];
 
 /** Verbs that stand alone too: their names are no other verb's. */
-const ALONE = new Set(["images", "pull", "rmi", "tag", "registries"]);
+const ALONE = new Set(["images", "pull", "build", "rmi", "tag", "registries"]);
 export const TOP_IMAGE_VERBS: readonly Verb[] = IMAGE_VERBS.filter(({ name }) => ALONE.has(name));
 
 /** Verbs that have another name in the group. */
