@@ -318,6 +318,7 @@ function makePulls(
     insecure: config.insecure_registries,
     checker,
     directory: `${config.data_dir}/registry`,
+    disks: [config.data_dir, config.image_dir],
   });
   const images = () => parts.engine.images;
   const { tenant_images } = parts;

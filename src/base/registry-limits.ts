@@ -41,6 +41,9 @@ export const REGISTRY_LIMITS = {
   registry_proofs_max: 3,
   /** Requests of buildah for one layer: its own retries. */
   registry_layer_requests_max: 4,
+  /** Bytes of all layers of a pull between two looks at the disks, and what stays free on each. */
+  image_disk_check_bytes: 16 * 1024 * 1024,
+  image_disk_free_bytes_min: 1024 * 1024 * 1024,
   /** Progress of a pull is reported this often. */
   registry_progress_ms: 200,
 } as const;

@@ -156,6 +156,7 @@ export class Pulls {
       platform,
       credentials: given ?? (await registry_credentials.find(tenant_id, reference, isOperator)),
       isOperator,
+      policy_file,
       unpacked_bytes_max: await tenant_images.room(tenant_id, input.reference),
       onProgress: this.#teller(context),
       signal,

@@ -40,7 +40,7 @@ describe("an import of local files", () => {
     const root = `${ground.ground.root}/local`;
     mkdirSync(root, { recursive: true });
     const gateway = new RegistryGateway({
-      ...{ clock: systemClock, ids: randomIds(), checker, directory: `${root}/registry` },
+      ...{ clock: systemClock, ids: randomIds(), checker, directory: `${root}/registry`, disks: [root] },
       outgoing: new Outgoing({ clock: systemClock, subnet: "10.42.0.0/16", allowed: [] }),
       ...{ mirrors: new Map(), insecure: [] },
     });

@@ -236,6 +236,15 @@ describe("a registry gateway", () => {
     });
   });
 
+  it("ends a pull before a disk is full", async () => {
+    const registry = await test.registry();
+    registry.add("app", "latest", makeImage({ layers: [tarOf("large", randomBytes(500_000))] }));
+    const limits = { image_disk_check_bytes: 1_000, image_disk_free_bytes_min: Number.MAX_SAFE_INTEGER };
+    const source = await test.open(test.gateway({ limits }), `${registry.host}/app`);
+    await expect(pullFrom(source)).rejects.toThrow();
+    expect(source.failure).toMatchObject({ code: "CAPACITY_FULL", message: expect.stringContaining("no disk space") });
+  });
+
   it("names the path of the pull in no argument of buildah, which anybody on the machine can read", async () => {
     const registry = await test.registry();
     registry.add("app", "latest", makeImage({ layers: [tarOf("a", Buffer.from("x"))] }));

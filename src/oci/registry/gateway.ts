@@ -2,7 +2,8 @@
  * Lets buildah pull an image without a network: for each pull a server on loopback, which fetches from the real registry through the
  * guard of outgoing requests, or reads files of this machine, and checks what comes.
  *
- * G1. buildah is given one manifest by its digest. What a tag names, and which image of an index, is decided here, once.
+ * G1. buildah is given one manifest by its digest. What a tag names, and which image of an index, is decided here, once. It is a
+ *     manifest of uncompressed layers, unless the signature policy asks more of an image than to be there.
  * G2. Credentials stay here. buildah has a configuration of its own that redirects the one repository to the server.
  * G3. Whoever pulls proves by it that the registry serves him each layer: those that the store had already are read as well, unless
  *     he has them from an earlier pull. A digest or a diff_id in an image of his own gives nobody another tenant's layer.
@@ -25,6 +26,7 @@ import { RegistryHosts, type RegistryHostsOptions } from "./hosts.ts";
 import { type ImageContent, type LayerDescriptor, resolveImage } from "./manifests.ts";
 import { type PullProgress, PullServer } from "./pull-server.ts";
 import { ownImage, plainImage, type ServedImage } from "./served-image.ts";
+import { acceptsEverything } from "./signature-policy.ts";
 import type { ImageSource } from "./source.ts";
 
 export type { Credentials } from "./authorization.ts";
@@ -40,6 +42,8 @@ export interface RegistryGatewayOptions extends RegistryHostsOptions {
   readonly checker: LayerChecker;
   /** For configurations of pulls. The gateway's own: it is emptied first. */
   readonly directory: string;
+  /** Directories on the disks that images are written to. */
+  readonly disks: readonly string[];
   readonly limits?: RegistryLimits;
 }
 
@@ -56,6 +60,8 @@ export interface PullRequest extends ServeRequest {
   readonly credentials: Credentials | null;
   /** True with the operator's own key. */
   readonly isOperator: boolean;
+  /** Path of the signature policy of buildah; null: its own. */
+  readonly policy_file: string | null;
 }
 
 export interface LocalRequest extends ServeRequest {
@@ -129,7 +135,10 @@ export class RegistryGateway {
     const content = await resolveImage({ ...common, source, reference, platform: request.platform }).catch((error) => {
       throw request.signal.aborted ? request.signal.reason : error;
     });
-    return this.#serve(request, { content, source, served: ownImage(content), isTrusted: request.isOperator, over });
+    const isPlain = await acceptsEverything(request.policy_file, `${reference.registry}/${repository}`);
+    const served = isPlain ? plainImage(content) : ownImage(content);
+    // The operator's digests name what he gets; diff_ids are the author's.
+    return this.#serve(request, { content, source, served, isTrusted: request.isOperator && !isPlain, over });
   }
 
   /** Serves an image whose parts are files of this machine. Rejects with QUOTA_EXCEEDED. */
@@ -140,12 +149,23 @@ export class RegistryGateway {
   }
 
   async #serve(request: ServeRequest, { content, source, served, isTrusted, over }: Served): Promise<PullSource> {
-    const { clock, ids, checker, directory } = this.#options;
+    const { clock, ids, checker, directory, disks } = this.#options;
     const { reference, onProgress, unpacked_bytes_max } = request;
     checkRoom(content.layers, unpacked_bytes_max);
     const secret = ids.hex(SECRET_LENGTH);
     const server = new PullServer({
-      ...{ clock, limits: this.#limits, source, content, served, checker, unpacked_bytes_max, secret, onProgress },
+      ...{
+        clock,
+        limits: this.#limits,
+        source,
+        content,
+        served,
+        checker,
+        disks,
+        unpacked_bytes_max,
+        secret,
+        onProgress,
+      },
       signal: AbortSignal.any([request.signal, over.signal]),
     });
     server.failed.addEventListener("abort", () => over.abort(server.failure), { once: true });

@@ -7,6 +7,7 @@
  * P3. The first failure is kept, and ends everything: each later request is denied.
  */
 import { once } from "node:events";
+import { statfs } from "node:fs/promises";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Clock } from "../../base/clock.ts";
@@ -33,6 +34,8 @@ export interface PullServerOptions {
   readonly content: ImageContent;
   readonly served: ServedImage;
   readonly checker: LayerChecker;
+  /** Directories on the disks that must not get full. */
+  readonly disks: readonly string[];
   readonly limits: RegistryLimits;
   /** Of all layers together, uncompressed. */
   readonly unpacked_bytes_max: number;
@@ -55,6 +58,8 @@ export class PullServer {
   readonly #done = new Map<string, number>();
   readonly #requests = new Map<string, number>();
   readonly #passed = new Map<string, number>();
+  /** Bytes since the last look at the disks. */
+  #unchecked_bytes = 0;
   #reported_ms = Number.NEGATIVE_INFINITY;
 
   constructor(options: PullServerOptions) {
@@ -176,6 +181,21 @@ export class PullServer {
     }
   }
 
+  /** Rejects with CAPACITY_FULL if a disk is nearly full: buildah would fill it up before it fails. */
+  async #checkDisks(bytes: number): Promise<void> {
+    const { disks, limits } = this.#options;
+    this.#unchecked_bytes += bytes;
+    if (this.#unchecked_bytes < limits.image_disk_check_bytes) return;
+    this.#unchecked_bytes = 0;
+    for (const { bavail, bsize } of await Promise.all(disks.map((path) => statfs(path)))) {
+      if (bavail * bsize >= limits.image_disk_free_bytes_min) continue;
+      throw new AppError(
+        "CAPACITY_FULL",
+        `no disk space for the image (${limits.image_disk_free_bytes_min} bytes stay free)`,
+      );
+    }
+  }
+
   #open(layer: LayerDescriptor, take: TakePiece | null): LayerCheck {
     const { digest, size: size_bytes, media_type } = layer;
     const unpacked_bytes_max = this.#unpackedLeft(layer);
@@ -198,6 +218,7 @@ export class PullServer {
     for await (const chunk of this.#options.source.stream({ digest, size }, `layer ${digest}`)) {
       yield chunk;
       this.#count(layer, chunk.length);
+      await this.#checkDisks(chunk.length);
     }
   }
 
