@@ -49,6 +49,15 @@ function dropClaim(claims: Map<string, Claim>): void {
   claims.delete(most.key);
 }
 
+/** Ends the claims on a class that no group has: its cells end with the next division of the budget (K2). */
+export function dropClass({ classes, groups, reserve }: PoolState, key: string): void {
+  const of = classes.get(key);
+  if (of === undefined || of === reserve.fallback) return;
+  for (const group of groups.values()) if (group.class === of) return;
+  for (const [name, claim] of reserve.claims) if (claim.class === of) reserve.claims.delete(name);
+  reserve.is_stale = true;
+}
+
 /** Halves all claims, when their timer fires. */
 export function ageDemand(state: PoolState): void {
   const { reserve } = state;

@@ -191,6 +191,11 @@ export class Pool<Call, Outcome> {
     this.#feed({ type: "cells_set", target, now_ms: this.#clock.monotonicMs() });
   }
 
+  /** Ends the cells of a class that no group has any more, instead of keeping them by past demand. */
+  dropClass(of: string): void {
+    this.#feed({ type: "class_drop", class: of, now_ms: this.#clock.monotonicMs() });
+  }
+
   /**
    * Shuts down: refuses what waits and what comes, ends what is idle, lets running calls finish for `deadline_ms`, then
    * ends them too. Resolves to whether every instance is gone; never rejects.

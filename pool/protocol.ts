@@ -83,6 +83,8 @@ export type PoolEvent = { readonly now_ms: number } & (
   | { readonly type: "woken" }
   /** Sets how many cells all classes share. */
   | { readonly type: "cells_set"; readonly target: number }
+  /** Ends the claims on cells of a class, and its cells. Ignored for the default class, and while a group has the class. */
+  | { readonly type: "class_drop"; readonly class: string }
   /**
    * Before or after its groups, and at any time again; no limit at all forgets the owner. Below what is there, idle
    * instances end and nothing that runs does.

@@ -17,7 +17,7 @@
 
 import { invariant } from "../src/base/errors.ts";
 import { classOf } from "./classes.ts";
-import { ageDemand } from "./demand.ts";
+import { ageDemand, dropClass } from "./demand.ts";
 import { dropGroup, forgetIfGone, retireGroup, setGroup, setOwner } from "./groups.ts";
 import {
   CLOSING_MS_MAX,
@@ -153,6 +153,9 @@ function handle(state: PoolState, event: PoolEvent): void {
       break;
     case "cells_set":
       setBudget(state, event.target);
+      break;
+    case "class_drop":
+      dropClass(state, event.class);
       break;
     case "memory_read":
       memoryRead(state, event.used_mb, event.budget_mb);

@@ -22,6 +22,16 @@ export type Program =
   | { readonly kind: "file"; readonly path: string }
   | { readonly kind: "command"; readonly name: string; readonly instead?: string };
 
+/** How instances of any image differ from those of the profile. */
+export interface ForeignImage {
+  /** Paths of which the image needs one that programs can run, and what is wrong with an image that has none. */
+  readonly needs: readonly { readonly one_of: readonly string[]; readonly complaint: string }[];
+  /** Argv of the resident process; absent: as in the profile. */
+  readonly argv?: readonly string[];
+  /** Files of the profile by their paths in instances, all in /dev. */
+  readonly files?: Readonly<Record<string, string>>;
+}
+
 export interface Runtime {
   readonly name: string;
   /** Other names that requests may use. Records show `name`. */
@@ -32,6 +42,7 @@ export interface Runtime {
   readonly scratch_mb?: number;
   /** One line for the API's help. */
   readonly about: string;
+  readonly foreign: ForeignImage;
   /** Directory of this checkout. Instances see a copy of its files, read-only at RUNTIME_INSIDE; null: none. */
   readonly directory: string | null;
   readonly serving: Serving;

@@ -40,6 +40,7 @@ import type { Outcome } from "./functions/calls/outcome.ts";
 import { NumberBlocks } from "./functions/records/invocation-numbers.ts";
 import { Invocations } from "./functions/records/invocations.ts";
 import { Functions } from "./functions/service.ts";
+import type { FunctionImages } from "./functions/versions/images.ts";
 import type { TenantOfAddress } from "./http/connections.ts";
 import { Idempotency } from "./http/idempotency.ts";
 import { LocalRates } from "./http/rates.ts";
@@ -171,7 +172,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const invocations = new Invocations({ ...base, store, node, quotas, numbers: new NumberBlocks(store) });
   await invocations.boot();
   const { queue_max, tenant_concurrency_limit: tenant_limit } = config;
-  const functions = new Functions({ ...owned, ...instances, code, secrets, queue_max, observer });
+  const images = functionImages(engine, () => tenant_images);
+  const functions = new Functions({ ...owned, ...instances, code, secrets, queue_max, observer, images });
   const concurrency = new LocalConcurrency();
   const invoker = new Invoker({ pool, invocations, clock, concurrency, tenant_limit, observer });
   const rates = new LocalRates(clock);
@@ -388,6 +390,14 @@ function makeContainers(
   const volumeVerbs = new VolumeVerbs(volumes, operations, () => engine.files);
   const verbs = new ContainerVerbs(containers, operations);
   return { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports };
+}
+
+/** The images of functions are those of tenants, whose concern reads in turn what functions use. */
+function functionImages(engine: Engine, tenant_images: () => TenantImages): FunctionImages {
+  return {
+    resolve: (tenant_id, text) => tenant_images().resolve(tenant_id, text),
+    config: (image_id) => engine.images.config(image_id),
+  };
 }
 
 /** Returns what resolves the image of a container: a profile of this node, or an image of the tenant. */

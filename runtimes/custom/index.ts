@@ -17,6 +17,7 @@ export const custom: Runtime = {
   aliases: [],
   profile: "prod",
   about: "a command line that listens on $PORT and takes each call as POST /, or speaks the AWS Lambda Runtime API",
+  foreign: { needs: [] },
   directory: null,
   // A command of the image may serve.
   hasProtocol: true,

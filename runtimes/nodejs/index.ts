@@ -15,6 +15,13 @@ const FLAGS = ["--max-old-space-size=16384", "--max-semi-space-size=4"];
 /** Directories that cleanup empties. */
 const SCRATCH = ["/tmp", "/dev/shm"];
 
+const ARGUMENTS = [...FLAGS, `${RUNTIME_INSIDE}/main.mjs`, CODE_INSIDE, ...SCRATCH];
+/** Path of Node in the profile, and in instances of other images. */
+const NODE = "/usr/local/bin/node";
+const FOREIGN_NODE = "/dev/node";
+/** Paths of glibc's loader, which are fixed by the processor's ABI. */
+const LOADERS = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
+
 const HANDLER = /^(?<file>[^#]+\.(?:mjs|js|cjs|ts|mts|cts))(?:#(?<name>.*))?$/su;
 const TYPESCRIPT = /\.[mc]?ts(?:#|$)/u;
 /** Code from which a cache saves more than its transport costs. Removing types costs 30 ms, however small the file. */
@@ -27,13 +34,19 @@ export const nodejs: Runtime = {
   aliases: ["node"],
   profile: "prod",
   about: "an exported function of a JavaScript or TypeScript file, as path/to/file.mjs#export",
+  // An image's own Node may be of any version.
+  foreign: {
+    needs: [{ one_of: LOADERS, complaint: "has no glibc, which Node needs (musl images, such as alpine, have none)" }],
+    argv: [FOREIGN_NODE, ...ARGUMENTS],
+    files: { [FOREIGN_NODE]: NODE },
+  },
   directory: new URL("inside", import.meta.url).pathname,
   hasProtocol: false,
   needsCode: true,
   hasCodeCache: (handler, code_size_bytes) => TYPESCRIPT.test(handler) || code_size_bytes >= CACHED_CODE_BYTES_MIN,
   serving: {
     kind: "resident",
-    argv: ["/usr/local/bin/node", ...FLAGS, `${RUNTIME_INSIDE}/main.mjs`, CODE_INSIDE, ...SCRATCH],
+    argv: [NODE, ...ARGUMENTS],
     open_timeout_ms: 10_000,
   },
   program(handler) {

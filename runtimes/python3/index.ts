@@ -14,17 +14,26 @@ const OPEN_TIMEOUT_MS = 10_000;
 /** Flags of the interpreter: isolated from the environment and the user, without `site`; writes no bytecode. */
 const FLAGS = ["-I", "-S", "-B", "-u", "-X", "faulthandler"];
 
+const ARGUMENTS = [...FLAGS, `${RUNTIME_INSIDE}/main.py`, CODE_INSIDE];
+const PROFILE_INTERPRETER = "/usr/bin/python3";
+const INTERPRETERS = ["/usr/local/bin/python3", PROFILE_INTERPRETER];
+
 export const python3: Runtime = {
   name: "python3",
   aliases: ["python"],
   profile: "prod",
   about: "a Python function, file.py:function(payload, context), sync or async; the function is `handler` unless named",
+  // The first one in PATH.
+  foreign: {
+    needs: [{ one_of: INTERPRETERS, complaint: `has no Python: neither ${INTERPRETERS.join(" nor ")}` }],
+    argv: ["python3", ...ARGUMENTS],
+  },
   directory: join(import.meta.dirname, "inside"),
   hasProtocol: false,
   needsCode: true,
   serving: {
     kind: "resident",
-    argv: ["/usr/bin/python3", ...FLAGS, `${RUNTIME_INSIDE}/main.py`, CODE_INSIDE],
+    argv: [PROFILE_INTERPRETER, ...ARGUMENTS],
     open_timeout_ms: OPEN_TIMEOUT_MS,
   },
   program(handler) {

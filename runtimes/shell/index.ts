@@ -33,6 +33,7 @@ export const shell: Runtime = {
   profile: "prod",
   about:
     "a command line for /bin/sh -c, run directly if it has no shell syntax; or a script whose first line is #!<interpreter>",
+  foreign: { needs: [] },
   directory: null,
   hasProtocol: false,
   needsCode: false,

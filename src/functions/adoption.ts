@@ -60,12 +60,13 @@ export class Adoption {
         continue;
       }
       const superseded = { ...record, ...versioned(found.record), version, current_version: version };
-      groups.open({ record: superseded, image: await classes.available(found.image) }, 0);
+      const { image, settings } = found;
+      groups.open({ record: superseded, image: await classes.available(image, superseded.oci), settings }, 0);
       for (const one of adopted) this.#adopt(one);
       groups.retire(superseded);
     }
     // Without a minimum first: nothing is started that is about to be adopted.
-    const opening = { record, image: await classes.available(row.image) };
+    const opening = { record, image: await classes.available(row.image, record.oci), settings: row.settings };
     groups.open(opening, 0);
     for (const one of versions.get(record.version) ?? []) this.#adopt(one);
     groups.open(opening);

@@ -13,11 +13,34 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Images, InstanceClass } from "../engine/ports.ts";
 import { installRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
+import type { FunctionRecord } from "./schema.ts";
 
 /** Hexadecimal digits of the digest in a key. */
 const DIGEST_LENGTH = 12;
 /** Pause before the image store is asked again after it did not answer. */
 const RETRY_MS = 30_000;
+
+/** A version whose image is one of its tenant's. */
+interface Owned {
+  readonly tenant_id: string;
+  /** The image of the runtime's profile. */
+  readonly pinned: string;
+}
+
+/**
+ * Returns the class of a runtime on a tenant's image. Two tenants have two classes of one image: a ready cell tells neither of
+ * them about the other.
+ */
+function foreignClassOf(runtime: Runtime, files: RuntimeFiles | null, image: string, owned: Owned): InstanceClass {
+  const { argv, files: pinned_files = {} } = runtime.foreign;
+  const { serving } = runtime;
+  const own = serving.kind === "resident" && argv !== undefined ? { ...serving, argv } : serving;
+  const base = classOf({ ...runtime, serving: own }, files, image);
+  const of_pinned = Object.keys(pinned_files).length === 0 ? [] : [owned.pinned];
+  const digest = createHash("sha256").update(JSON.stringify([base.key, owned.tenant_id, pinned_files, ...of_pinned]));
+  const key = `${runtime.name}-${digest.digest("hex").slice(0, DIGEST_LENGTH)}`;
+  return { ...base, key, foreign: { pinned_files } };
+}
 
 /** Returns the class of a runtime on an image, whose id is the digest of its content. `files`: those of the runtime. */
 function classOf(runtime: Runtime, files: RuntimeFiles | null, image: string): InstanceClass {
@@ -47,9 +70,12 @@ export interface ClassesOptions {
 
 interface Known {
   readonly class: InstanceClass;
-  /** The runtime's class on the present image. */
-  readonly present: InstanceClass;
+  /** The runtime's class on the present image, which stands in for an image that is lost; null: none does. */
+  readonly present: InstanceClass | null;
 }
+
+/** The fields of a version that its class depends on, beside the image. */
+export type ClassFields = Pick<FunctionRecord, "runtime" | "oci" | "tenant_id">;
 
 /** An earlier image of a profile, as the store of images had it at the last look. */
 interface Earlier {
@@ -93,31 +119,47 @@ export class Classes {
   }
 
   /** Returns the class of the instances that serve a new version. */
-  of({ runtime }: { readonly runtime: string }): InstanceClass {
+  of({ runtime }: Pick<ClassFields, "runtime">): InstanceClass {
     const found = this.#by_runtime.get(runtime);
     invariant(found !== undefined, `runtime ${runtime} has a class`);
     return found;
   }
 
-  /** Returns the class of a version on `image`, and keeps it for `find`. Null: the class of a new version. */
-  register(version: { readonly runtime: string }, image: string | null): InstanceClass {
-    const present = this.of(version);
-    if (image === null || image === present.image) return present;
-    const made_of = this.#options.runtimes.get(version.runtime);
-    invariant(made_of !== undefined, `runtime ${version.runtime} is known`);
-    const made = this.#classOf(made_of, image);
-    const known = this.#by_key.get(made.key) ?? { class: made, present };
-    this.#by_key.set(made.key, known);
-    return known.class;
+  /** Returns the class of a version on `image`. Null: that of a new version of a profile. */
+  made({ runtime, oci, tenant_id }: ClassFields, image: string | null): InstanceClass {
+    const present = this.of({ runtime });
+    if (image === null || (!oci && image === present.image)) return present;
+    const made_of = this.#options.runtimes.get(runtime);
+    invariant(made_of !== undefined, `runtime ${runtime} is known`);
+    if (!oci) return this.#classOf(made_of, image);
+    const files = this.#files.get(runtime) ?? null;
+    return foreignClassOf(made_of, files, image, { tenant_id, pinned: present.image });
+  }
+
+  /** Returns the class of a version on `image`, and keeps it for `find` until `release`. */
+  register(version: ClassFields, image: string | null): InstanceClass {
+    const made = this.made(version, image);
+    const known = this.#by_key.get(made.key);
+    if (known !== undefined) return known.class;
+    this.#by_key.set(made.key, { class: made, present: version.oci ? null : this.of(version) });
+    return made;
+  }
+
+  /** Forgets the class of a tenant's image, once no group has it. Returns false for another one, which stays. */
+  release(key: string): boolean {
+    if (this.#by_key.get(key)?.present !== null) return false;
+    return this.#by_key.delete(key);
   }
 
   /**
    * Resolves to the image that serves a version: its own, or null for the present one if the version has none (an earlier
    * program made it) or the store of images lacks it. The store is asked once for each of its states. If it
    * does not answer, the last look holds; without one, the version keeps its image.
+   *
+   * `is_own`: the image is the tenant's, and no other one stands in for it. Without it, starts fail.
    */
-  async available(image: string | null): Promise<string | null> {
-    if (image === null || [...this.#by_runtime.values()].some((one) => one.image === image)) return image;
+  async available(image: string | null, is_own = false): Promise<string | null> {
+    if (is_own || image === null || [...this.#by_runtime.values()].some((one) => one.image === image)) return image;
     const known = this.#earlier.get(image);
     if (known === undefined && !this.#hasRoom()) return null;
     const state = this.#state();
@@ -134,8 +176,10 @@ export class Classes {
   async startable(key: string): Promise<InstanceClass | null> {
     const known = this.#by_key.get(key);
     if (known === undefined) return null;
-    const image = await this.available(known.class.image);
-    return image === null ? { ...known.class, image: known.present.image } : known.class;
+    const { class: of, present } = known;
+    if (present === null) return of;
+    const image = await this.available(of.image);
+    return image === null ? { ...of, image: present.image } : of;
   }
 
   /** Null if this process makes no instances of the class. */

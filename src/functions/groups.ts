@@ -14,17 +14,20 @@ import type { FunctionLauncher } from "./calls/launch.ts";
 import type { Ending, Outcome } from "./calls/outcome.ts";
 import type { Classes } from "./classes.ts";
 import type { FunctionRecord } from "./schema.ts";
-import { groupKey, parseGroupKey, prepare } from "./target.ts";
+import { groupKey, type ImageSettings, parseGroupKey, prepare } from "./target.ts";
 
 export interface FunctionPoolStatus extends GroupStatus {
   /** Instances of superseded versions: kept for a rollback, outside of `max_instances`. */
   readonly superseded_count: number;
 }
 
-/** A version as the record of its function says it, and the id of its image; null: the present one. */
+/** A version as the record of its function says it. */
 export interface Opening {
   readonly record: FunctionRecord;
+  /** Id of its image; null: the present one of the profile. */
   readonly image: string | null;
+  /** What the image gives to its calls; absent or null for a profile. */
+  readonly settings?: ImageSettings | null;
 }
 
 export interface GroupsOptions {
@@ -47,9 +50,9 @@ export class Groups {
   }
 
   /** Opens the group of a record's version, or gives it the record's policy. Calls are taken when this returns. */
-  open({ record, image }: Opening, min_instances = record.min_instances): void {
+  open({ record, image, settings = null }: Opening, min_instances = record.min_instances): void {
     const { pool, bindings, classes, queue_max } = this.#options;
-    const version = prepare(record, classes.runtimes);
+    const version = prepare(record, settings, classes.runtimes);
     const { group } = version;
     bindings.set(version);
     const { tenant_id: owner, max_instances, memory_limit_mb: memory_mb } = record;
@@ -158,7 +161,16 @@ export class Groups {
     const key = parseGroupKey(group);
     const known = key === null ? undefined : this.#known.get(key.function_id);
     if (key === null || known === undefined) return;
+    const of = known.classes.get(key.version);
     known.classes.delete(key.version);
     if (known.classes.size === 0) this.#known.delete(key.function_id);
+    if (of !== undefined) this.#release(of);
+  }
+
+  /** The class of a tenant's image is of no use without a group: its cells would keep the image mounted. */
+  #release(of: string): void {
+    const { classes, pool } = this.#options;
+    for (const known of this.#known.values()) for (const other of known.classes.values()) if (other === of) return;
+    if (classes.release(of)) pool.dropClass(of);
   }
 }

@@ -18,7 +18,7 @@ const STATES: Readonly<Record<FunctionState, string>> = {
 export const functionsGuide: Guide<"functions"> = {
   concern: "functions",
   about:
-    "A function has a name and versions. A version has a handler, a runtime, settings, and code: files that instances see at /function. Runtimes: shell (a command line, or a script that starts with #!), nodejs (file.mjs#export), python3 (file.py:function), custom (a program that serves HTTP on $PORT, or speaks the AWS Lambda Runtime API). A call runs the handler in a warm container, an instance of the function, and returns an invocation record, which the daemon keeps. For a command line the payload is the standard input, and its standard output is the answer. For other handlers the payload is the first argument, or the body of a request, and the returned value is the result of the record.",
+    "A function has a name and versions. A version has a handler, a runtime, settings, and code: files that instances see at /function. Runtimes: shell (a command line, or a script that starts with #!), nodejs (file.mjs#export), python3 (file.py:function), custom (a program that serves HTTP on $PORT, or speaks the AWS Lambda Runtime API). Instances run in the image prod, or with oci in an image that the tenant pulled. A call runs the handler in a warm container, an instance of the function, and returns an invocation record, which the daemon keeps. For a command line the payload is the standard input, and its standard output is the answer. For other handlers the payload is the first argument, or the body of a request, and the returned value is the result of the record.",
   steps: [
     "GET /health: the daemon is alive.",
     "GET /api/functions/health returns status ok if the daemon can serve calls.",

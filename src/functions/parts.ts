@@ -16,6 +16,7 @@ import type { FunctionRows } from "./rows.ts";
 import type { FunctionRecord } from "./schema.ts";
 import type { TargetCache } from "./target.ts";
 import type { Checks } from "./versions/checks.ts";
+import type { VersionImages } from "./versions/images.ts";
 import type { Proving } from "./versions/proving.ts";
 
 /** The tenant and the credential that make a version. */
@@ -35,6 +36,7 @@ export interface FunctionParts {
   readonly groups: Groups;
   readonly proving: Proving;
   readonly checks: Checks;
+  readonly images: VersionImages;
   readonly code: CodeStore;
   /** Changes of a function, by its id (V4). */
   readonly changes: KeyedMutex;

@@ -203,7 +203,7 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
       body: createFunction,
       status: 201,
       response: functionRecord,
-      errors: ["NAME_TAKEN", "QUOTA_EXCEEDED"],
+      errors: ["NAME_TAKEN", "NOT_FOUND", "START_FAILED", "QUOTA_EXCEEDED"],
       example: { body: { name: "hello", handler: "echo hello, $(cat)" }, response: SAMPLES.created },
       handler: ({ caller, body }) => functions.create(caller, body),
     }),

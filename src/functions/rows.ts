@@ -15,14 +15,28 @@ import {
   textOrNull,
 } from "../store/store.ts";
 import { nextBytePage } from "./records/byte-paging.ts";
-import type { CreateFunction, FunctionRecord, VersionedFields, VersionRecord } from "./schema.ts";
+import {
+  type CreateFunction,
+  type FunctionRecord,
+  PROFILE,
+  type VersionedFields,
+  type VersionRecord,
+} from "./schema.ts";
 import type { FunctionState } from "./states.ts";
+import type { ImageSettings } from "./target.ts";
 
 export interface FunctionRow {
   readonly function_seq: number;
   readonly record: FunctionRecord;
   /** Id of the image that the current version was made with; null: an earlier program made it. */
   readonly image: string | null;
+  /** What an image of the tenant gives to calls; null: the version is of a profile. */
+  readonly settings: ImageSettings | null;
+}
+
+/** A version, with what its record does not say. */
+export interface VersionRow extends Pick<FunctionRow, "image" | "settings"> {
+  readonly record: VersionRecord;
 }
 
 export interface NewVersion {
@@ -31,6 +45,7 @@ export interface NewVersion {
   readonly version_id: string;
   /** Id of the image that the version's instances are made from, for good. */
   readonly image: string;
+  readonly settings: ImageSettings | null;
   /** Credential of who makes it (`Caller.key_id`), and a note. */
   readonly by: string;
   readonly note: string | null;
@@ -231,16 +246,14 @@ export class FunctionRows {
     return (await this.#store.read(sql, [function_seq])).map(({ code }) => String(code));
   }
 
-  async version(
-    { function_seq, record }: FunctionRow,
-    version: number,
-  ): Promise<{ readonly record: VersionRecord; readonly image: string | null } | null> {
+  async version({ function_seq, record }: FunctionRow, version: number): Promise<VersionRow | null> {
     const row = await this.#store.readOne(`${SELECT_VERSION} AND v.version = ?`, [
       record.tenant_id,
       function_seq,
       version,
     ]);
-    return row === null ? null : { record: toVersionRecord(row, record), image: textOrNull(row.image) };
+    if (row === null) return null;
+    return { record: toVersionRecord(row, record), image: textOrNull(row.image), settings: settingsOf(row) };
   }
 
   /** Newest first; fewer than `limit` when they are too large for one answer. */
@@ -306,7 +319,7 @@ export class FunctionRows {
       error_count: Number(row.error_count),
       error_message: textOrNull(row.error_message),
     };
-    return { function_seq: Number(row.seq), record, image: textOrNull(row.image) };
+    return { function_seq: Number(row.seq), record, image: textOrNull(row.image), settings: settingsOf(row) };
   }
 }
 
@@ -317,22 +330,36 @@ const OPTIONS = {
   instance_concurrency: 1,
   instance_calls_max: null,
   protocol: null,
+  image: PROFILE,
+  oci: false,
 } as const;
 type Options = Pick<VersionedFields, keyof typeof OPTIONS>;
+/** What an image of the tenant gives to calls is kept with the options, and is in no record. */
+type Stored = Partial<Options> & { readonly image_settings?: ImageSettings };
 
 /** The options that differ from the default, as JSON; null if none does. */
-function optionsText(fields: Options): string | null {
+function optionsText(fields: Options, settings: ImageSettings | null): string | null {
   const names = Object.keys(OPTIONS) as (keyof Options)[];
   const set = names.filter((name) => JSON.stringify(fields[name]) !== JSON.stringify(OPTIONS[name]));
-  return set.length === 0 ? null : JSON.stringify(Object.fromEntries(set.map((name) => [name, fields[name]])));
+  const stored: Stored = {
+    ...Object.fromEntries(set.map((name) => [name, fields[name]])),
+    ...(settings === null ? {} : { image_settings: settings }),
+  };
+  return Object.keys(stored).length === 0 ? null : JSON.stringify(stored);
 }
 
+const storedOf = (row: Row): Stored => JSON.parse(String(row.options ?? "{}"));
+
+function settingsOf(row: Row): ImageSettings | null {
+  return storedOf(row).image_settings ?? null;
+}
+
+/** The id of an image as the records of images have it. */
+export const imageIdOf = (image: string | null): string | null => (image === null ? null : `sha256:${image}`);
+
 function versionedOf(row: Row): VersionedFields {
-  const options: Options = {
-    ...OPTIONS,
-    secrets: [],
-    ...(JSON.parse(String(row.options ?? "{}")) as Partial<Options>),
-  };
+  const { image_settings: _, ...given } = storedOf(row);
+  const options: Options = { ...OPTIONS, secrets: [], ...given };
   return {
     handler: String(row.handler),
     runtime: String(row.runtime),
@@ -342,6 +369,7 @@ function versionedOf(row: Row): VersionedFields {
     timeout_seconds: Number(row.timeout_seconds),
     working_directory: textOrNull(row.working_directory),
     ...options,
+    image_id: imageIdOf(textOrNull(row.image)),
     code_sha256: textOrNull(row.code),
     code_size_bytes: numberOrNull(row.code_size_bytes),
   };
@@ -367,6 +395,9 @@ export function versioned(from: CreateFunction | FunctionRecord | VersionRecord)
   return {
     handler: from.handler,
     runtime: from.runtime,
+    image: from.image ?? PROFILE,
+    oci: from.oci,
+    image_id: "image_id" in from ? from.image_id : null,
     environment: from.environment,
     memory_limit_mb: from.memory_limit_mb,
     cpu_limit_percent: from.cpu_limit_percent ?? null,
@@ -405,7 +436,7 @@ function insertVersion(
       fields.working_directory,
       of.image,
       fields.code_sha256,
-      optionsText(fields),
+      optionsText(fields, of.settings),
       of.note,
       of.by,
       of.by,

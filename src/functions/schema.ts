@@ -23,6 +23,9 @@ import {
 } from "../base/schema.ts";
 import { FUNCTION_STATES } from "./states.ts";
 
+/** The image of versions that name none. */
+export const PROFILE = "prod";
+
 const runtimeNames = [...RUNTIMES.keys()];
 
 const timeoutSeconds = whole(LIMITS.timeout_seconds_min, LIMITS.timeout_seconds_max);
@@ -57,6 +60,7 @@ const codeDigest = z
   .string()
   .regex(/^[0-9a-f]{64}$/, { error: "must be 64 hexadecimal digits" })
   .nullish();
+const image = text(LIMITS.image_reference_length_max).min(1).nullish();
 const note = text(LIMITS.version_note_length_max).nullish();
 
 /** What each field of a function means, wherever it stands. */
@@ -66,6 +70,10 @@ const ABOUT = {
   description: "Description for people; null if none.",
   handler: `What the runtime runs: of shell and custom a command line, of nodejs file.mjs#export, of python3 file.py:function; up to ${LIMITS.handler_bytes_max / 1024} KiB.`,
   runtime: "Runtime of the handler.",
+  image: `Image of the instances: a profile (${PROFILE}), or with oci the reference or id of an image that the tenant has.`,
+  oci: "True if image is an OCI image of the tenant.",
+  image_id:
+    "Id of the image, which stays for the version; null if unknown. A tag that names another image later changes no version.",
   memory_limit_mb: "Memory limit of an instance in MiB.",
   cpu_limit_percent: "CPU limit of an instance in percent of one core; null means no limit.",
   timeout_seconds: "Seconds that a call may wait for an instance, and seconds that it may then run.",
@@ -86,7 +94,7 @@ const ABOUT = {
   api_access: "Gives the handler HEARTH_URL and HEARTH_KEY, to call the API as its tenant.",
   cleanup_on_exit: "Ends what a call leaves behind (processes, timers, open handles) and empties /tmp and /dev/shm.",
   working_directory:
-    "Working directory, an absolute path that exists in the image or below /function; null means /function with code, else /.",
+    "Working directory, an absolute path that exists in the image or below /function; null means /function with code, else that of the OCI image, else /.",
   function_id: "Id of the function.",
   version: "Number of the active version.",
 } as const;
@@ -161,6 +169,8 @@ export const createFunction = z
     description: text(LIMITS.description_length_max).nullish().describe(ABOUT.description),
     handler: textBytes(LIMITS.handler_bytes_max).describe(ABOUT.handler),
     runtime: runtimeName.default(RUNTIME_DEFAULT).describe(ABOUT.runtime),
+    image: image.describe(`${ABOUT.image} Default: ${PROFILE}.`),
+    oci: z.boolean().default(false).describe(ABOUT.oci),
     memory_limit_mb: memoryLimit.default(LIMITS.memory_limit_mb_default).describe(ABOUT.memory_limit_mb),
     cpu_limit_percent: cpuLimit.describe(ABOUT.cpu_limit_percent),
     timeout_seconds: timeoutSeconds.default(LIMITS.timeout_seconds_default).describe(ABOUT.timeout_seconds),
@@ -181,7 +191,8 @@ export const createFunction = z
     source_code: sourceCode,
   })
   .superRefine((value, context) => {
-    const complaint = complaintAbout(value);
+    const hasNoImage = value.oci && (value.image ?? null) === null;
+    const complaint = hasNoImage ? { field: "image", message: "missing, and oci is true" } : complaintAbout(value);
     if (complaint) context.addIssue({ code: "custom", path: [complaint.field], message: complaint.message });
   })
   .meta({ id: "CreateFunction" });
@@ -196,6 +207,10 @@ export const updateFunction = z
     description: text(LIMITS.description_length_max).nullish().describe(ABOUT.description),
     handler: textBytes(LIMITS.handler_bytes_max).optional().describe(ABOUT.handler),
     runtime: runtimeName.optional().describe(ABOUT.runtime),
+    image: image.describe(
+      `${ABOUT.image} Given again, a tag is resolved again. null: ${PROFILE}. Absent: the version before keeps its image, or gets the present one of the profile.`,
+    ),
+    oci: z.boolean().optional().describe(ABOUT.oci),
     memory_limit_mb: memoryLimit.optional().describe(ABOUT.memory_limit_mb),
     cpu_limit_percent: cpuLimit.describe(ABOUT.cpu_limit_percent),
     timeout_seconds: timeoutSeconds.optional().describe(ABOUT.timeout_seconds),
@@ -248,6 +263,9 @@ export const functionRecord = z
     description: z.string().nullable().describe(ABOUT.description),
     handler: z.string().describe(ABOUT.handler),
     runtime: z.string().describe(ABOUT.runtime),
+    image: z.string().describe(ABOUT.image),
+    oci: z.boolean().describe(ABOUT.oci),
+    image_id: z.string().nullable().describe(ABOUT.image_id),
     state: z.enum(FUNCTION_STATES).describe("State; calls run only in state active. See GET /api/functions/help."),
     current_version: z.int().describe("The same as version."),
     version: z.int().describe(ABOUT.version),
@@ -291,6 +309,9 @@ export type VersionedFields = Pick<
   FunctionRecord,
   | "handler"
   | "runtime"
+  | "image"
+  | "oci"
+  | "image_id"
   | "environment"
   | "memory_limit_mb"
   | "cpu_limit_percent"
@@ -311,6 +332,9 @@ export const versionRecord = functionRecord
     function_id: true,
     handler: true,
     runtime: true,
+    image: true,
+    oci: true,
+    image_id: true,
     environment: true,
     memory_limit_mb: true,
     cpu_limit_percent: true,

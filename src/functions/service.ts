@@ -41,6 +41,7 @@ import { prepare, type Target, TargetCache } from "./target.ts";
 import { Activation } from "./versions/activation.ts";
 import { Checks } from "./versions/checks.ts";
 import { Deployments } from "./versions/deployments.ts";
+import { type FunctionImages, holding, VersionImages } from "./versions/images.ts";
 import { type NamedSecrets, Proving } from "./versions/proving.ts";
 import { Versions } from "./versions/versions.ts";
 
@@ -62,6 +63,7 @@ export interface FunctionsOptions {
   readonly code: CodeStore;
   readonly secrets: NamedSecrets;
   readonly traces: Traces;
+  readonly images: FunctionImages;
 }
 
 /** What a reader of events is told of the verbs that move a state; calls tell nothing. */
@@ -87,7 +89,8 @@ export class Functions {
   readonly #pooled: Pick<FunctionsOptions, "pool" | "launcher">;
   readonly #observer: Pick<CallObserver, "deleted">;
 
-  constructor({ pool, launcher, bindings, code, secrets, queue_max, node, observer, ...shared }: FunctionsOptions) {
+  constructor(options: FunctionsOptions) {
+    const { pool, launcher, bindings, code, secrets, queue_max, node, observer, images, ...shared } = options;
     const { classes, log, store, engine } = shared;
     this.#log = log;
     this.#pooled = { pool, launcher };
@@ -101,6 +104,7 @@ export class Functions {
       groups,
       proving: new Proving({ ...shared, pool, groups, secrets }),
       checks: new Checks({ engine, classes, code }),
+      images: new VersionImages({ engine, classes, images }),
       changes: new KeyedMutex(),
       moves: new KeyedMutex(),
     };
@@ -148,7 +152,8 @@ export class Functions {
       const row = await rows.byId(tenant_id, id);
       if (row?.record.state !== "deploying") return null;
       const count = proving.countFor(row.record, 0, null);
-      const opening = { record: row.record, image: await classes.available(row.image) };
+      const { record, image, settings } = row;
+      const opening = { record, image: await classes.available(image, record.oci), settings };
       groups.open(opening, count);
       return { opening, count };
     });
@@ -157,21 +162,23 @@ export class Functions {
 
   /** Registers a function in state `pending`. Throws NAME_TAKEN, INVALID_ARGUMENT, QUOTA_EXCEEDED. */
   async create({ tenant_id, key_id }: Author, input: CreateFunction): Promise<FunctionRecord> {
-    const { ids, classes, clock, rows, events, quotas, checks } = this.#parts;
-    await checks.checked({ ...versioned(input), tenant_id });
+    const { ids, clock, rows, events, quotas, checks, images } = this.#parts;
+    const chosen = await images.choose({ ...input, tenant_id });
+    await holding(chosen, () => checks.checked({ ...versioned(input), ...chosen.fields, tenant_id }, chosen));
+    const { image, settings, use } = chosen;
     const id = ids.next("fn");
-    const { image } = classes.of(input);
     const now = toEpochSeconds(clock.epochMs());
     failpoint("functions.create.begun");
     const statements = rows.insert(
       tenant_id,
-      { id, version_id: ids.next("fv"), image, now, by: key_id, note: input.note ?? null },
-      input,
+      { id, version_id: ids.next("fv"), image, settings, now, by: key_id, note: input.note ?? null },
+      { ...input, ...chosen.fields },
     );
     const made = { id, name: input.name, version: 1 };
     const quota = [
       ...guards(quotas, tenant_id, 1),
       ...(input.code_sha256 ? [this.#parts.code.guard(tenant_id, input.code_sha256)] : []),
+      ...(use === null ? [] : [use]),
     ];
     const { conflict } = await events.write(
       [...quota.map(({ statement }) => statement), ...statements],
@@ -235,7 +242,7 @@ export class Functions {
       targets.byId(tenant_id, id) ??
       targets.fill(async () => {
         const row = await this.#parts.rows.found(tenant_id, id);
-        return { ...prepare(row.record), function_seq: row.function_seq };
+        return { ...prepare(row.record, row.settings), function_seq: row.function_seq };
       })
     );
   }
@@ -247,7 +254,7 @@ export class Functions {
       targets.byName(tenant_id, name) ??
       targets.fill(async () => {
         const row = await rows.foundByName(tenant_id, name);
-        return { ...prepare(row.record), function_seq: row.function_seq };
+        return { ...prepare(row.record, row.settings), function_seq: row.function_seq };
       })
     );
   }
@@ -321,12 +328,14 @@ export class Functions {
 
   /** Opens the group and moves the state (F2). Returns the record as it is then: `deploying`, or `active` as before. */
   async #beginDeploy(tenant_id: string, id: string, smoke: Smoke | null): Promise<Deploying> {
-    const { classes, groups, proving, checks } = this.#parts;
-    const { record, image } = await this.#parts.rows.held(tenant_id, id);
+    const { classes, groups, proving, checks, images } = this.#parts;
+    const row = await this.#parts.rows.held(tenant_id, id);
+    const { record, settings } = row;
     const state = functionStates.next(record.state, "deploy");
-    await checks.deployable(record);
+    const made = await images.kept(row);
+    await holding(made, () => checks.deployable(record, made));
     const count = proving.countFor(record, 0, smoke);
-    const opening = { record, image: await classes.available(image) };
+    const opening = { record, image: await classes.available(row.image, record.oci), settings };
     groups.open(opening, count);
     if (state !== "deploying") return { opening, count };
     try {
@@ -346,7 +355,7 @@ export class Functions {
     const isNew = record.state === "deploying";
     failpoint("functions.deploy.moved");
     try {
-      await proving.prove(record, count, smoke);
+      await proving.prove(opening, count, smoke);
     } catch (error) {
       if (isNew) {
         const closed = await moves.run(record.id, async () => {

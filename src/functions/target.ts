@@ -37,25 +37,49 @@ export function parseGroupKey(key: string): { readonly function_id: string; read
   return function_id === undefined ? null : { function_id, version: Number(version) };
 }
 
+/** What an image of the tenant gives to the calls of a version. */
+export interface ImageSettings {
+  readonly environment: Readonly<Record<string, string>>;
+  /** A directory that exists in the image; null if the image names none. */
+  readonly working_directory: string | null;
+}
+
 /** The search path of commands. Those of the image come first, so that code replaces none of them unnoticed. */
-const pathOf = ({ code_sha256 }: FunctionRecord): string =>
-  code_sha256 === null ? PATH_INSIDE : `${PATH_INSIDE}:${CODE_INSIDE}`;
+export function searchPath(
+  { code_sha256 }: Pick<FunctionRecord, "code_sha256">,
+  settings: ImageSettings | null,
+): string {
+  const path = settings?.environment.PATH ?? PATH_INSIDE;
+  return code_sha256 === null ? path : `${path}:${CODE_INSIDE}`;
+}
+
+/** The directory of calls; empty: the root of the image. */
+export function callDirectory(
+  { working_directory, code_sha256 }: Pick<FunctionRecord, "working_directory" | "code_sha256">,
+  settings: ImageSettings | null,
+): string {
+  return working_directory ?? (code_sha256 === null ? (settings?.working_directory ?? "") : CODE_INSIDE);
+}
 
 /** Prepares a version. `record` is the function's with the fields of the version. */
-export function prepare(record: FunctionRecord, runtimes: ReadonlyMap<string, Runtime> = RUNTIMES): Prepared {
+export function prepare(
+  record: FunctionRecord,
+  settings: ImageSettings | null = null,
+  runtimes: ReadonlyMap<string, Runtime> = RUNTIMES,
+): Prepared {
   const runtime = runtimes.get(record.runtime);
   invariant(runtime !== undefined, `runtime ${record.runtime} of function ${record.id} exists`);
-  const directory = record.code_sha256 === null ? "" : CODE_INSIDE;
   return {
     record,
     group: groupKey(record.id, record.version),
     runtime,
     argv: runtime.serving.kind === "process" ? runtime.serving.command(record.handler) : null,
-    working_directory: record.working_directory ?? directory,
+    working_directory: callDirectory(record, settings),
     environment: {
-      PATH: pathOf(record),
-      HOME: "/tmp",
       LANG: "C.UTF-8",
+      ...settings?.environment,
+      PATH: searchPath(record, settings),
+      HOME: "/tmp",
       HEARTH_FUNCTION_NAME: record.name,
       HEARTH_FUNCTION_VERSION: String(record.version),
     },

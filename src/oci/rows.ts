@@ -48,8 +48,10 @@ const OWN_FIRST = "ORDER BY tenant_id = ? DESC, seq DESC LIMIT 1";
 /** Containers of a tenant that were made from the image itself, not from a profile. */
 const CONTAINERS = `SELECT 1 FROM containers
   WHERE tenant_id = ? AND ${jsonField("make", "image_id")} = ? AND ${jsonField("make", "release")} IS NULL`;
+/** Versions of a tenant that were made with one of its images, not with a profile. */
+const OF_VERSION = `${jsonField("v.options", "oci")} IS NOT NULL`;
 const VERSIONS = `SELECT 1 FROM function_versions AS v JOIN functions AS f ON f.seq = v.function_seq
-  WHERE f.tenant_id = ? AND v.image = ?`;
+  WHERE f.tenant_id = ? AND v.image = ? AND ${OF_VERSION}`;
 /** Another reference of the tenant's keeps the image. */
 const OTHERS = "SELECT 1 FROM oci_images AS o WHERE o.tenant_id = ? AND o.image_id = ? AND o.reference <> ?";
 
@@ -139,7 +141,7 @@ export class ImageRows {
       `SELECT image, count(*) AS count FROM (
         SELECT ${image_id} AS image FROM containers WHERE tenant_id = ? AND ${jsonField("make", "release")} IS NULL
         UNION ALL SELECT v.image FROM function_versions AS v JOIN functions AS f ON f.seq = v.function_seq
-          WHERE f.tenant_id = ? AND v.image IN (SELECT image_id FROM oci_images)
+          WHERE f.tenant_id = ? AND v.image IN (SELECT image_id FROM oci_images) AND ${OF_VERSION}
       ) AS used WHERE image IS NOT NULL GROUP BY image LIMIT ?`,
       [tenant_id, tenant_id, LIMITS.store_read_rows_max],
     );

@@ -72,6 +72,7 @@ export class TenantImages {
 
   /** Frees what a crash or set-up left. Never rejects. */
   async boot(): Promise<void> {
+    this.#options.images().onIdle(() => void this.#kept.keep());
     await this.#kept.keep();
   }
 

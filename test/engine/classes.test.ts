@@ -117,7 +117,7 @@ async function call(record: FunctionRecord): Promise<{ image: string; tmp_kb: nu
   parts().groups.open({ record, image: null });
   const group = groupKey(record.id, record.version);
   const target = {
-    ...prepare(record, parts().classes.runtimes),
+    ...prepare(record, null, parts().classes.runtimes),
     function_seq: 1,
     argv: ["sh", "-c", LOOK],
     environment: { PATH: "/usr/bin:/bin" },

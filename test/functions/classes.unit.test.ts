@@ -8,7 +8,7 @@ import { HandClock } from "../pool/hand-clock.ts";
 import { quietLog } from "../store/scratch.ts";
 import { BARE_RUNTIMES } from "./no-parts.ts";
 
-const version = { runtime: RUNTIME_DEFAULT };
+const version = { runtime: RUNTIME_DEFAULT, oci: false, tenant_id: "ten_a" };
 
 function classes(images: readonly string[]) {
   const asked: string[] = [];

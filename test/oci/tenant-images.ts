@@ -51,6 +51,7 @@ export async function makeImages(store: Store, own?: Images) {
   const port = {
     pinned: { id: "pinned" },
     isRelease: async () => true,
+    onIdle: () => {},
     keep: async (ids: ReadonlySet<string>) => {
       if (state.failure !== null) throw state.failure;
       state.kept.push([...ids].sort());

@@ -135,6 +135,22 @@ describe("cells", () => {
     expect(cells(scene)).toEqual({ [CLASS]: 1, [NODE]: 2, [PYTHON]: 1 });
   });
 
+  test("end with their class once no group has it, and its demand with them", () => {
+    const scene = withCells(4);
+    cold(scene, NODE, F);
+    pass(scene, LIMITS.cell_refill_delay_ms);
+    expect(cells(scene)).toEqual({ [CLASS]: 3, [NODE]: 1 });
+    expect(removed(scene.feed({ type: "class_drop", class: NODE }))).toEqual([]);
+    const bound = removed(scene.feed({ type: "group_drop", group: F, reject: "deleted", force: true }));
+    for (const instance of bound) scene.feed({ type: "removed", instance });
+    const effects = scene.feed({ type: "class_drop", class: NODE });
+    expect(removed(effects)).toHaveLength(1);
+    startAll(scene, effects);
+    expect(cells(scene)).toEqual({ [CLASS]: 4 });
+    // The default class keeps its cells.
+    expect(removed(scene.feed({ type: "class_drop", class: CLASS }))).toEqual([]);
+  });
+
   test("go to the classes that were needed last where they are fewer than these", () => {
     const scene = withCells(2);
     for (const of of ["a", "b", "c"]) cold(scene, of, `fn_${of}@1`);

@@ -82,6 +82,13 @@ export class ModelCells {
     if (this.#halved_ms === Number.POSITIVE_INFINITY) this.#halved_ms = now_ms + LIMITS.cell_demand_ms;
   }
 
+  /** Nobody has a group of the class. */
+  drop(of: string): void {
+    if (of === this.fallback) return;
+    this.version += 1;
+    for (const [key, claim] of this.#claims) if (claim.class === of) this.#claims.delete(key);
+  }
+
   /** By class, what all owners ask for; classes without claims are left out. */
   get asked(): ReadonlyMap<string, number> {
     if (this.#asked_version === this.version) return this.#asked;

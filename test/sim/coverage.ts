@@ -22,6 +22,7 @@ const EVENTS = {
   remove_failed: 1,
   woken: 1,
   cells_set: 1,
+  class_drop: 1,
   owner_set: 1,
   memory_read: 1,
   drain: 1,

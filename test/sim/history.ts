@@ -24,6 +24,8 @@ const SIZES_MB = [128, 256, 256, 512, 1_024];
 /** Classes of a history: the first is the default one. */
 const CLASSES = Array.from({ length: 10 }, (_, i) => `class-${i}`);
 const DEFAULT_CLASS = "class-0";
+/** From the drop of a group until its class is dropped, which other groups may have. */
+const CLASS_DROP_DELAY_MS = 100;
 
 /** Calls that an instance serves at the same time. */
 const CONCURRENCIES = [1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 100];
@@ -172,6 +174,7 @@ export class History {
     const group = random.pick(this.groups);
     const reject = random.pick<DropReason>(["paused", "deleted", "failed", "shutdown"]);
     this.#timeline.add(delay_ms, { type: "group_drop", group, reject, force: random.chance(0.3) });
+    this.#timeline.add(delay_ms + CLASS_DROP_DELAY_MS, { type: "class_drop", class: this.#classOf(group) });
     if (random.chance(0.7)) this.#setGroup(group, delay_ms + random.unit() * 50);
   }
 

@@ -141,6 +141,9 @@ export class Model {
       case "cells_set":
         this.cells.setTarget(event.target);
         break;
+      case "class_drop":
+        if (![...this.groups.values()].some((group) => group.class === event.class)) this.cells.drop(event.class);
+        break;
       case "call_cancelled":
         break;
       default:

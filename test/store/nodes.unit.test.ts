@@ -50,8 +50,16 @@ describe("a store of two nodes", () => {
     const input = (name: string) => createFunction.parse({ name, handler: "cat" });
     const [one, two] = [new FunctionRows(store, ONE), new FunctionRows(store, TWO)];
     await store.write([
-      ...one.insert("a", { id: "fn_1", version_id: "fv_1", image: "x", now: 1, by: "k", note: null }, input("f")),
-      ...two.insert("a", { id: "fn_2", version_id: "fv_2", image: "x", now: 1, by: "k", note: null }, input("g")),
+      ...one.insert(
+        "a",
+        { id: "fn_1", version_id: "fv_1", image: "x", settings: null, now: 1, by: "k", note: null },
+        input("f"),
+      ),
+      ...two.insert(
+        "a",
+        { id: "fn_2", version_id: "fv_2", image: "x", settings: null, now: 1, by: "k", note: null },
+        input("g"),
+      ),
     ]);
     expect((await one.byId("a", "fn_1"))?.record.owner_node_id).toBe(ONE.id);
     expect((await one.byId("a", "fn_2"))?.record.owner_node_id).toBe(TWO.id);

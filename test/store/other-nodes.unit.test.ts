@@ -148,7 +148,7 @@ describe("a node of two", () => {
   describe("beside another's function", () => {
     const input = createFunction.parse({ name: "f", handler: "cat" });
     beforeEach(async () => {
-      const made = { id: "fn_1", version_id: "fv_1", image: "x", now: 1, by: "k", note: null };
+      const made = { id: "fn_1", version_id: "fv_1", image: "x", settings: null, now: 1, by: "k", note: null };
       await store.write(new FunctionRows(store, ONE).insert("a", made, input));
     });
 
@@ -161,6 +161,7 @@ describe("a node of two", () => {
         engine: untouched(),
         classes: untouched(),
         bindings: untouched(),
+        images: untouched(),
         code: untouched(),
         secrets: untouched(),
         traces: untouched(),

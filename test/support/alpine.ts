@@ -1,6 +1,6 @@
 /** A registry on loopback in place of docker.io, with an image alpine:3.20 of a few programs of this machine. */
 import { execFileSync } from "node:child_process";
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { machinePlatform } from "../../src/oci/platform.ts";
 import { type MadeImage, makeImage, TestRegistry } from "./registry.ts";
@@ -16,6 +16,8 @@ function librariesOf(program: string): string[] {
 /** Makes the tar of a root file system with a shell. */
 export function shellRoot(): Buffer {
   const root = mkdtempSync("/var/tmp/hearth-alpine-");
+  // Instances are no root.
+  chmodSync(root, 0o755);
   try {
     const files = new Map(Object.entries(PROGRAMS));
     for (const program of Object.values(PROGRAMS))

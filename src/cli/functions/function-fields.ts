@@ -25,6 +25,13 @@ const words = (text: string): string[] => text.split(",").filter((word) => word 
 export const FIELDS: readonly Field[] = [
   { name: "handler", value: "<line>", about: "command line, file.mjs#export or file.py:function, by the runtime" },
   { name: "runtime", value: "<name>", about: "runtime that runs the handler (shell)" },
+  {
+    name: "image",
+    value: "<image>",
+    about: "image of the instances: prod, or with --oci one of your images",
+    isNullable: true,
+  },
+  { name: "oci", value: null, about: "take the image from your OCI images" },
   { name: "description", value: "<text>", about: "description of the function", isNullable: true },
   { name: "memory_limit_mb", value: "<mb>", about: "memory limit of an instance in MiB", isNumber: true },
   {

@@ -14,6 +14,8 @@ export const SENT_KEYS: Keys = {
   description: "text",
   handler: "text",
   runtime: "text",
+  image: "text",
+  oci: "boolean",
   memory_limit_mb: "number",
   cpu_limit_percent: "number",
   timeout_seconds: "number",

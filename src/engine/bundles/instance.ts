@@ -41,6 +41,8 @@ export interface InstanceSpec {
   readonly cgroup: string;
   readonly seccomp: Filter;
   readonly class: InstanceClass;
+  /** Where the root of the pinned image is mounted. */
+  readonly pinned: string;
 }
 
 /** Annotation with the key of an instance's class, for a later process. */
@@ -91,12 +93,14 @@ export const rlimits = (files_max: number) =>
     RLIMIT_MSGQUEUE: 0,
   }).map(([type, value]) => ({ type, soft: value, hard: value }));
 
-/** Files of this machine that instances see read-only. The image has the directory of the runtime. */
-function sharedFiles({ minit, resolv_conf, class: { runtime_directory } }: InstanceSpec): object[] {
+/** Files of this machine that instances see read-only. */
+function sharedFiles({ minit, resolv_conf, pinned, class: { runtime_directory, foreign } }: InstanceSpec): object[] {
+  const files = Object.entries(foreign?.pinned_files ?? {});
   return [
     bind(minit, MINIT_INSIDE, "ro"),
     bind(resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
     ...(runtime_directory === null ? [] : [bind(runtime_directory, RUNTIME_INSIDE, "ro")]),
+    ...files.map(([inside, path]) => bind(`${pinned}${path}`, inside, "ro")),
   ];
 }
 

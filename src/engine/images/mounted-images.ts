@@ -76,6 +76,9 @@ export class MountedImages implements Images {
   #pinned: MountedImage | null = null;
   /** G3: the number of unreleased pulls of each image that has some. */
   readonly #pulled = new Map<string, number>();
+  /** Ids of images that `keep` would have removed, and containers needed. */
+  readonly #blocked = new Set<string>();
+  #onIdle: () => void = () => {};
 
   constructor(options: MountedImagesOptions) {
     this.#options = options;
@@ -161,8 +164,13 @@ export class MountedImages implements Images {
     return this.#turns.run(KEEPING, () => this.#keep(ids));
   }
 
+  onIdle(listener: () => void): void {
+    this.#onIdle = listener;
+  }
+
   async #keep(ids: ReadonlySet<string>): Promise<void> {
     const { images, files, pulls, log, withLauncher } = this.#options;
+    this.#blocked.clear();
     await pulls.begin();
     for (const row of await files.images()) {
       const kept = images.keptNames(row);
@@ -172,6 +180,7 @@ export class MountedImages implements Images {
       if (isNeeded || kept.length === 0 || this.#pulled.has(row.id)) continue;
       try {
         if (await this.#forget(row.id)) await this.#unname(row.id, kept);
+        else this.#blocked.add(row.id);
       } catch (error) {
         log.warn("image not removed", { image: row.id, error: errorText(error) });
       }
@@ -182,8 +191,8 @@ export class MountedImages implements Images {
   async #unname(id: string, names: readonly string[]): Promise<void> {
     const { images, withLauncher } = this.#options;
     await this.#turns.run(images.keyOf(id), async () => {
-      if ((this.#mounts.get(id)?.users_count ?? 0) > 0 && id !== this.#pinned?.id) return;
-      for (const name of names) await withLauncher((launcher) => images.unname(launcher, name));
+      if ((this.#mounts.get(id)?.users_count ?? 0) > 0 && id !== this.#pinned?.id) this.#blocked.add(id);
+      else for (const name of names) await withLauncher((launcher) => images.unname(launcher, name));
     });
   }
 
@@ -262,6 +271,7 @@ export class MountedImages implements Images {
       hasLeft = true;
       mount.users_count--;
       this.#unmountUnneeded(id);
+      if (mount.users_count === 0 && this.#blocked.delete(id)) this.#onIdle();
     };
   }
 

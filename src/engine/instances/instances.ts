@@ -46,6 +46,7 @@ import type {
 } from "../ports/instances.ts";
 import type { Resident } from "../ports/residents.ts";
 import { attachTo, isNothing } from "./attachment.ts";
+import { ForeignRoots } from "./foreign-roots.ts";
 import { openResident } from "./resident-start.ts";
 
 /** Time that a container may take to end after minit was asked to. */
@@ -62,6 +63,7 @@ const ANY_CLASS: InstanceClass = {
   scratch_mb: 0,
   runtime_directory: "/",
   resident: { argv: [], open_timeout_ms: 0 },
+  foreign: { pinned_files: { "/dev/file": "/file" } },
 };
 /** Function instances have none. */
 const NO_CAPABILITIES: readonly string[] = [];
@@ -103,12 +105,14 @@ export class LocalInstances implements Instances {
   /** Removals of what an earlier process left. */
   #clearing: Promise<unknown> = Promise.resolve();
   readonly #fingerprint_file: string;
+  readonly #foreignRoots: ForeignRoots;
   #filter: Filter | null = null;
 
   constructor(host: EngineHost) {
     const { clock, log, config } = host.options;
     this.#host = host;
     this.#fingerprint_file = `${config.run_dir}/fingerprint`;
+    this.#foreignRoots = new ForeignRoots((work) => host.retried(work));
     this.#leftovers = new Leftovers({
       clock,
       log,
@@ -195,8 +199,11 @@ export class LocalInstances implements Instances {
         const { image, leave } = await this.#enter(of).catch((cause) => {
           throw new AppError("START_FAILED", errorText(cause), { cause });
         });
-        const image_ms = clock.monotonicMs() - begun_ms;
         try {
+          await this.#foreignRoots.prepare(image, of).catch((cause) => {
+            throw new AppError("START_FAILED", errorText(cause), { cause });
+          });
+          const image_ms = clock.monotonicMs() - begun_ms;
           const slot = await this.#host.acquire();
           failpoint("engine.start.slot");
           const network_ms = clock.monotonicMs() - begun_ms - image_ms;
@@ -271,6 +278,10 @@ export class LocalInstances implements Instances {
     held.removed.resolve();
   }
 
+  async hold(of: InstanceClass): Promise<() => void> {
+    return (await this.#enter(of)).leave;
+  }
+
   async modeOf(of: InstanceClass, path: string): Promise<number | null> {
     const { image, leave } = await this.#enter(of);
     try {
@@ -326,7 +337,7 @@ export class LocalInstances implements Instances {
   #fingerprint(): string {
     const { config, minit } = this.#host.options;
     invariant(this.#filter !== null, "there is a filter");
-    const any = { id: "", rootfs: "", uid: 0, netns: "", cgroup: "", class: ANY_CLASS };
+    const any = { id: "", rootfs: "", uid: 0, netns: "", cgroup: "", class: ANY_CLASS, pinned: "" };
     const serving = [RESIDENT_ENVIRONMENT, LIMITS.resident_calls_max];
     const made = instanceConfig({ ...any, minit, resolv_conf: this.#host.resolv_conf, seccomp: this.#filter });
     const { command, version } = this.#host.runtime;
@@ -353,6 +364,7 @@ export class LocalInstances implements Instances {
       cgroup: this.#cgroup(id),
       seccomp: this.#filter,
       class: of,
+      pinned: this.#host.images.pinned.path,
     };
   }
 

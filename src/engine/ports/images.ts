@@ -103,9 +103,11 @@ export interface Images {
   /**
    * Keeps these images in the store, and of those that this daemon kept or pulled before no others: without another name they
    * are removed with the layers that no other image has. Images that containers use, and unreleased pulls, stay until the
-   * next call. Set-up removes earlier releases that no daemon keeps.
+   * next call: `onIdle` notifies when it can remove more. Set-up removes earlier releases that no daemon keeps.
    */
   keep(ids: ReadonlySet<string>): Promise<void>;
+  /** Calls `listener` when the last container of an image ends that `keep` could not remove for it. One listener. */
+  onIdle(listener: () => void): void;
   /** Returns a text that changes with the store's images: while it is equal, earlier results of `find` hold. */
   state(): string;
   /** True if an image is in the store, and where a release is given of that release. Rejects if the store does not answer. */

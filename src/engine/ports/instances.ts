@@ -34,6 +34,14 @@ export interface InstanceClass {
   readonly runtime_directory: string | null;
   /** The process that serves the calls of an instance; null: each call starts a command. */
   readonly resident: ResidentProgram | null;
+  /** Given for an image that anybody may have made. Absent: a profile, which has all directories of instances. */
+  readonly foreign?: ForeignRoot;
+}
+
+/** What instances of an image need that lacks the directories and programs of a profile. */
+export interface ForeignRoot {
+  /** Files of the pinned image by their paths in instances, all in /dev, read-only. */
+  readonly pinned_files: Readonly<Record<string, string>>;
 }
 
 /** A resident process, as a class has it. */
@@ -181,6 +189,8 @@ export interface Instances {
   memoryUsedMb(): number;
   /** Kills and removes the container and everything it held. Resolves when nothing is left; safe to call twice. */
   remove(instance: Instance): Promise<void>;
+  /** Keeps the image of a class mounted until the returned function is called. Rejects with NOT_FOUND without that image. */
+  hold(of: InstanceClass): Promise<() => void>;
   /**
    * Resolves to the type and permission bits of a path in the image of the class, as stat(2) has them, links followed; null if
    * there is nothing. Rejects with NOT_FOUND without that image.

@@ -27,6 +27,8 @@ export interface Plan {
   /** True if the version is not stored yet. */
   readonly makes_version: boolean;
   readonly event_type: string;
+  /** The tenant must have the image of the version; null: it needs none of the tenant's. */
+  readonly use: Guard | null;
   /** They conflict if the function is not `from` any more. */
   statements(): readonly Statement[];
 }
@@ -62,13 +64,14 @@ export class Activation {
     return inTurn(this.#parts.changes, ids, work);
   }
 
-  /** Returns what must hold when plans are committed: the limits of the tenant, and that it has the code. */
+  /** Returns what must hold when plans are committed: the limits of the tenant, and that it has the code and the images. */
   guards(tenant_id: string, plans: readonly Plan[]): Guard[] {
     const { quotas, code } = this.#parts;
     const new_count = plans.filter(({ from }) => from === null).length;
     const digests = new Set(plans.map(({ opening }) => opening.record.code_sha256));
     const codes = [...digests].flatMap((digest) => (digest === null ? [] : [code.guard(tenant_id, digest)]));
-    return [...guards(quotas, tenant_id, new_count), ...codes];
+    const images = plans.flatMap(({ use }) => (use === null ? [] : [use]));
+    return [...guards(quotas, tenant_id, new_count), ...codes, ...images];
   }
 
   /**
@@ -134,7 +137,7 @@ export class Activation {
       groups.open(opening, count);
     });
     try {
-      await proving.prove(next, count, smoke);
+      await proving.prove(opening, count, smoke);
     } catch (cause) {
       // A pause or a deletion ended the warming.
       if (cause instanceof AppError && ["WRONG_STATE", "NOT_FOUND"].includes(cause.code)) throw changedMeanwhile();
@@ -175,7 +178,7 @@ export class Activation {
    */
   async #settle(plan: Plan): Promise<void> {
     const { groups, rows } = this.#parts;
-    const { record: next, image } = plan.opening;
+    const { record: next } = plan.opening;
     if (!isServing(plan)) {
       if (plan.smoke !== null) groups.discard(next);
       return;
@@ -183,7 +186,7 @@ export class Activation {
     try {
       const row = await rows.byId(next.tenant_id, next.id);
       if (row?.record.version === next.version && row.record.state === next.state) {
-        this.#follow({ ...plan, opening: { record: row.record, image } });
+        this.#follow({ ...plan, opening: { ...plan.opening, record: row.record } });
       } else if (
         row !== null &&
         row.record.version !== next.version &&

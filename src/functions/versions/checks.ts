@@ -1,11 +1,12 @@
 /** Checks of a version before anything of it runs: its code, its files and its command exist. */
 import { posix } from "node:path";
 import { CODE_INSIDE, RUNTIMES, type Runtime } from "../../../runtimes/index.ts";
-import { PATH_INSIDE } from "../../base/container-environment.ts";
 import { AppError, invariant } from "../../base/errors.ts";
 import type { Engine } from "../../engine/ports.ts";
 import type { Classes } from "../classes.ts";
 import type { FunctionRecord, VersionedFields } from "../schema.ts";
+import { callDirectory, searchPath } from "../target.ts";
+import type { MadeImage } from "./images.ts";
 
 const TYPE_MASK = 0o170000;
 const DIRECTORY = 0o040000;
@@ -28,6 +29,8 @@ export interface ChecksOptions {
   readonly code: Code;
 }
 
+/** The image of the version. While it is mounted, looks into it cost little. */
+type Pinned = Pick<MadeImage, "image" | "settings">;
 type Version = VersionedFields & Pick<FunctionRecord, "tenant_id">;
 
 function runtimeOfVersion(name: string): Runtime {
@@ -51,8 +54,11 @@ export class Checks {
     this.#options = options;
   }
 
-  /** Resolves to the version with the size of its code. Rejects with INVALID_ARGUMENT for unknown code or a missing directory. */
-  async checked<Checked extends Version>(version: Checked): Promise<Checked> {
+  /**
+   * Resolves to the version with the size of its code. Rejects with INVALID_ARGUMENT for unknown code, a missing directory, or
+   * an image on which the runtime does not work.
+   */
+  async checked<Checked extends Version>(version: Checked, made: Pinned): Promise<Checked> {
     const { code_sha256, tenant_id } = version;
     let code_size_bytes: number | null = null;
     if (code_sha256 !== null) {
@@ -63,12 +69,13 @@ export class Checks {
         throw invalid("code_sha256", "no code of this digest has been uploaded");
       }
     }
-    await this.#directory(version);
+    await this.#image(version, made);
+    await this.#directory(version, made);
     return { ...version, code_size_bytes };
   }
 
   /** Rejects with INVALID_ARGUMENT for a version that lacks code, or whose handler names what does not exist. */
-  async deployable(version: Version & { readonly id: string | null }): Promise<void> {
+  async deployable(version: Version & { readonly id: string | null }, made: Pinned): Promise<void> {
     const { runtime, code_sha256, id } = version;
     if (code_sha256 === null && runtimeOfVersion(runtime).needsCode) {
       throw new AppError("INVALID_ARGUMENT", `a function of the runtime ${runtime} needs code`, {
@@ -78,43 +85,55 @@ export class Checks {
             : `upload a tar or zip archive with PUT /api/functions/${id}/code, or run hearth deploy in its folder`,
       });
     }
-    await this.#handler(version);
+    await this.#handler(version, made);
   }
 
-  async #directory(version: Version): Promise<void> {
+  /** The programs that the runtime needs in an image of the tenant. */
+  async #image(version: Version, made: Pinned): Promise<void> {
+    if (!version.oci) return;
+    for (const { one_of, complaint } of runtimeOfVersion(version.runtime).foreign.needs) {
+      const modes = await Promise.all(one_of.map((path) => this.#modeOf(version, made, path)));
+      if (modes.some((mode) => mode !== null && (mode & EXECUTABLE) !== 0)) continue;
+      throw new AppError("INVALID_ARGUMENT", `image: '${version.image}' ${complaint}`, {
+        hint: `choose another image, or another runtime than ${version.runtime}`,
+      });
+    }
+  }
+
+  async #directory(version: Version, made: Pinned): Promise<void> {
     const { working_directory } = version;
     // Code may follow.
     if (working_directory === null || (version.code_sha256 === null && isInCode(working_directory))) return;
-    const mode = await this.#modeOf(version, working_directory);
+    const mode = await this.#modeOf(version, made, working_directory);
     if (mode !== null && (mode & TYPE_MASK) === DIRECTORY) return;
     throw invalid("working_directory", `'${working_directory}' does not exist in the image or the code`);
   }
 
   /** The file or the command that the handler names. */
-  async #handler(version: Version): Promise<void> {
+  async #handler(version: Version, made: Pinned): Promise<void> {
     const runtime = runtimeOfVersion(version.runtime);
     const named = runtime.program(version.handler, version.protocol);
     if (named === null) return;
     if (named.kind === "file") {
       if (version.code_sha256 === null) return;
-      const mode = await this.#modeOf(version, posix.join(CODE_INSIDE, named.path));
+      const mode = await this.#modeOf(version, made, posix.join(CODE_INSIDE, named.path));
       if (mode === null || (mode & TYPE_MASK) === DIRECTORY)
         throw invalid("handler", `the code has no file '${named.path}'`);
       return;
     }
     const { name, instead } = named;
     if (instead !== undefined && version.code_sha256 !== null) {
-      const mode = await this.#modeOf(version, posix.join(CODE_INSIDE, instead));
+      const mode = await this.#modeOf(version, made, posix.join(CODE_INSIDE, instead));
       if (mode !== null && (mode & TYPE_MASK) !== DIRECTORY) return;
     }
-    const directory = version.working_directory ?? (version.code_sha256 === null ? "/" : CODE_INSIDE);
-    const path = version.code_sha256 === null ? PATH_INSIDE : `${PATH_INSIDE}:${CODE_INSIDE}`;
+    const directory = callDirectory(version, made.settings);
+    const path = searchPath(version, made.settings);
     const places = name.includes("/")
-      ? [posix.resolve(directory, name)]
+      ? [posix.resolve("/", directory, name)]
       : path.split(":").map((one) => posix.join(one, name));
     let is_found = false;
     for (const place of places) {
-      const mode = await this.#modeOf(version, place);
+      const mode = await this.#modeOf(version, made, place);
       if (mode === null || (mode & TYPE_MASK) === DIRECTORY) continue;
       if ((mode & EXECUTABLE) !== 0) return;
       is_found = true;
@@ -124,12 +143,12 @@ export class Checks {
   }
 
   /** Looks into the code for a path below /function, else into the image. */
-  #modeOf(version: Version, path: string): Promise<number | null> {
+  #modeOf(version: Version, { image }: Pinned, path: string): Promise<number | null> {
     const { engine, classes, code } = this.#options;
     const { code_sha256, tenant_id } = version;
     const clean = posix.resolve("/", path);
     if (!isInCode(clean)) {
-      return engine.instances.modeOf(classes.of(version), clean);
+      return engine.instances.modeOf(classes.made(version, version.oci ? image : null), clean);
     }
     if (code_sha256 === null) return Promise.resolve(null);
     return code.modeOf(tenant_id, code_sha256, clean.slice(CODE_INSIDE.length + 1));

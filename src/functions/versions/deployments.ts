@@ -10,10 +10,14 @@ import type { FunctionRecord } from "../schema.ts";
 import { functionStates } from "../states.ts";
 import { type Activation, changedMeanwhile, naming, type Plan } from "./activation.ts";
 import { differences, FUNCTION_FIELDS, VERSIONED_FIELDS } from "./differences.ts";
+import type { MadeImage } from "./images.ts";
 import { nextVersion } from "./next.ts";
 import type { DeployedFunction, DeployFunction } from "./schema.ts";
 
 const FIELDS = [...VERSIONED_FIELDS, ...FUNCTION_FIELDS];
+
+/** One function of a deployment as it is to be. */
+type Target = DeployFunction & ReturnType<typeof versioned>;
 
 /** One function of a deployment: its answer, and the plan of its change. */
 interface Step {
@@ -43,9 +47,10 @@ export class Deployments {
     const { rows } = this.#parts;
     const found = await Promise.all(wanted.map(({ name }) => rows.byName(author.tenant_id, name)));
     const ids = found.flatMap((row) => (row === null ? [] : [row.record.id]));
-    return this.#activation.exclusively(is_dry_run ? [] : ids, async () => {
+    const held: MadeImage[] = [];
+    const work = async () => {
       const steps: Step[] = [];
-      for (const one of wanted) steps.push(await this.#step(author, one));
+      for (const one of wanted) steps.push(await this.#step(author, one, held));
       // Another request created the function after the turns were taken: its turn is not among them.
       const others = steps.filter(({ deployed, plan }) => plan?.from && !ids.includes(deployed.function_id));
       if (others.length > 0 && !is_dry_run) throw changedMeanwhile();
@@ -53,30 +58,39 @@ export class Deployments {
       if (is_dry_run || plans.length === 0) return steps.map(({ deployed }) => deployed);
       await this.#activation.run(plans, this.#activation.guards(author.tenant_id, plans));
       return steps.map(({ deployed }) => deployed);
-    });
+    };
+    try {
+      return await this.#activation.exclusively(is_dry_run ? [] : ids, work);
+    } finally {
+      for (const { leave } of held) leave();
+    }
   }
 
-  async #step(author: Author, wanted: DeployFunction): Promise<Step> {
-    const { rows, checks } = this.#parts;
+  /** `held` gets the image of the function, which the caller leaves. */
+  async #step(author: Author, wanted: DeployFunction, held: MadeImage[]): Promise<Step> {
+    const { rows, checks, images } = this.#parts;
+    const { tenant_id } = author;
     const row = await rows.byName(author.tenant_id, wanted.name);
     if (row !== null) rows.checkHeld(row);
     try {
-      const fields = await checks.checked({ ...versioned(wanted), tenant_id: author.tenant_id });
-      await checks.deployable({ ...fields, id: row?.record.id ?? null });
+      const made = await images.choose({ ...wanted, tenant_id });
+      held.push(made);
+      const fields = await checks.checked({ ...versioned(wanted), ...made.fields, tenant_id }, made);
+      await checks.deployable({ ...fields, id: row?.record.id ?? null }, made);
       const target = { ...wanted, ...fields };
-      return row === null ? this.#create(author, target) : await this.#change(author, row, target);
+      return row === null ? this.#create(author, target, made) : await this.#change(author, row, target, made);
     } catch (error) {
-      if (!(error instanceof AppError) || error.code !== "INVALID_ARGUMENT") throw error;
+      if (!(error instanceof AppError) || !["INVALID_ARGUMENT", "NOT_FOUND"].includes(error.code)) throw error;
       throw naming(wanted.name, error);
     }
   }
 
-  #create(author: Author, wanted: DeployFunction & ReturnType<typeof versioned>): Step {
-    const { rows, ids, classes, clock } = this.#parts;
+  #create(author: Author, wanted: Target, { image, settings, use }: MadeImage): Step {
+    const { rows, ids, clock } = this.#parts;
     const id = ids.next("fn");
-    const { image } = classes.of(wanted);
     const now = toEpochSeconds(clock.epochMs());
-    const made = { id, version_id: ids.next("fv"), image, now, by: author.key_id, note: wanted.note ?? null };
+    const by = { by: author.key_id, note: wanted.note ?? null };
+    const made = { id, version_id: ids.next("fv"), image, settings, now, ...by };
     const record: FunctionRecord = {
       ...functionFields(wanted),
       ...versioned(wanted),
@@ -100,7 +114,8 @@ export class Deployments {
       deployed: { name: wanted.name, function_id: id, action: "created", version: 1, changes: [] },
       plan: {
         from: null,
-        opening: { record, image },
+        opening: { record, image, settings },
+        use,
         smoke: wanted.smoke ?? null,
         makes_version: true,
         event_type: "created",
@@ -112,21 +127,19 @@ export class Deployments {
     };
   }
 
-  async #change(
-    author: Author,
-    row: FunctionRow,
-    wanted: DeployFunction & ReturnType<typeof versioned>,
-  ): Promise<Step> {
+  async #change(author: Author, row: FunctionRow, wanted: Target, made: MadeImage): Promise<Step> {
     const { rows, classes, clock } = this.#parts;
     const { record: from } = row;
     const { id, name, state } = from;
     functionStates.next(state, "deploy");
     functionStates.next(state, "update");
     const fields = { ...functionFields(wanted), ...versioned(wanted) };
-    const changes = differences(from, fields, FIELDS);
+    // A new release of the profile is no change of the function.
+    const isProfile = !from.oci && !fields.oci;
+    const changes = differences(from, isProfile ? { ...fields, image_id: from.image_id } : fields, FIELDS);
     const told = { name, function_id: id, changes };
     if (changes.length > 0) {
-      const plan = await nextVersion(this.#parts, author, row, { ...from, ...fields, state: "active" }, wanted);
+      const plan = await nextVersion(this.#parts, author, row, { ...from, ...fields, state: "active" }, wanted, made);
       return { deployed: { ...told, action: "updated", version: plan.opening.record.version }, plan };
     }
     if (state === "active") return { deployed: { ...told, action: "unchanged", version: from.version }, plan: null };
@@ -134,7 +147,12 @@ export class Deployments {
       deployed: { ...told, action: "activated", version: from.version },
       plan: {
         from,
-        opening: { record: { ...from, state: "active" }, image: await classes.available(row.image) },
+        opening: {
+          record: { ...from, state: "active" },
+          image: await classes.available(row.image, from.oci),
+          settings: row.settings,
+        },
+        use: null,
         smoke: wanted.smoke ?? null,
         makes_version: false,
         event_type: "activated",

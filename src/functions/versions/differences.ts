@@ -7,6 +7,9 @@ import type { Difference } from "./schema.ts";
 export const VERSIONED_FIELDS = [
   "handler",
   "runtime",
+  "image",
+  "oci",
+  "image_id",
   "code_sha256",
   "environment",
   "secrets",

@@ -4,6 +4,7 @@ import type { Author, FunctionParts } from "../parts.ts";
 import type { FunctionRow } from "../rows.ts";
 import type { FunctionRecord, Smoke } from "../schema.ts";
 import type { Plan } from "./activation.ts";
+import type { MadeImage } from "./images.ts";
 
 /** Settings of a version that are no fields of the function. */
 export interface Making {
@@ -13,25 +14,26 @@ export interface Making {
 
 /** Plans the version after the newest one. `to`: the function with it, but for the number of the version. */
 export async function nextVersion(
-  { rows, ids, classes, clock }: FunctionParts,
+  { rows, ids, clock }: FunctionParts,
   { key_id: by }: Author,
   { record: from, function_seq }: FunctionRow,
   to: FunctionRecord,
   { smoke = null, note = null }: Making,
+  { fields, image, settings, use }: MadeImage,
 ): Promise<Plan> {
   const version = (await rows.newestVersion(function_seq)) + 1;
-  const { image } = classes.of(to);
-  const record: FunctionRecord = { ...to, version, current_version: version };
+  const record: FunctionRecord = { ...to, ...fields, version, current_version: version };
   const version_id = ids.next("fv");
   return {
     from,
-    opening: { record, image },
+    opening: { record, image, settings },
+    use,
     smoke,
     makes_version: true,
     event_type: "updated",
     statements: () => {
       const now = toEpochSeconds(clock.epochMs());
-      const made = rows.update(from, record, { version_id, image, now, by, note });
+      const made = rows.update(from, record, { version_id, image, settings, now, by, note });
       return to.state === from.state ? made : [...made, rows.moveState(from.id, from.state, to.state, null, now)];
     },
   };

@@ -11,7 +11,7 @@ import type { Traces } from "../../base/trace.ts";
 import { secretNames } from "../calls/bindings.ts";
 import type { Call } from "../calls/calling.ts";
 import type { Ending, Outcome } from "../calls/outcome.ts";
-import type { Groups } from "../groups.ts";
+import type { Groups, Opening } from "../groups.ts";
 import type { FunctionRecord, Smoke } from "../schema.ts";
 import { groupKey, prepare } from "../target.ts";
 
@@ -47,19 +47,20 @@ export class Proving {
    * Waits until the open group of a version has its minimum, then checks the handler and runs the smoke call. Rejects with
    * START_FAILED, QUOTA_EXCEEDED, HANDLER_FAILED, or with what a drop of the group says.
    */
-  async prove(record: FunctionRecord, count: number, smoke: Smoke | null): Promise<void> {
+  async prove(opening: Opening, count: number, smoke: Smoke | null): Promise<void> {
     const { groups } = this.#options;
+    const { record } = opening;
     if (count > 0) await groups.warm(record);
     const fault = groups.faultOf(record);
     if (fault !== null) throw await this.#refusal(record, fault.error_message ?? "cannot load the handler", fault);
-    if (smoke !== null) await this.#smoke(record, smoke);
+    if (smoke !== null) await this.#smoke(opening, smoke);
   }
 
-  async #smoke(record: FunctionRecord, smoke: Smoke): Promise<void> {
+  async #smoke({ record, settings = null }: Opening, smoke: Smoke): Promise<void> {
     const { pool, clock, ids, traces } = this.#options;
     const timeout_ms = (smoke.timeout_seconds ?? record.timeout_seconds) * 1000;
     const call: Call = {
-      target: { ...prepare(record), function_seq: 0 },
+      target: { ...prepare(record, settings), function_seq: 0 },
       invocation_id: ids.next("smoke"),
       environment: {},
       payload: smoke.payload,

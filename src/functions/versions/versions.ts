@@ -9,10 +9,11 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Listed, Place } from "../../base/paging.ts";
 import type { Author, FunctionParts } from "../parts.ts";
 import { type FunctionRow, versioned } from "../rows.ts";
-import { complaintAbout, type FunctionRecord, type UpdateFunction, type VersionRecord } from "../schema.ts";
+import { complaintAbout, type FunctionRecord, PROFILE, type UpdateFunction, type VersionRecord } from "../schema.ts";
 import { functionStates } from "../states.ts";
 import type { Activation, Plan } from "./activation.ts";
 import { differences, VERSIONED_FIELDS } from "./differences.ts";
+import { holding } from "./images.ts";
 import { nextVersion } from "./next.ts";
 import type { VersionDiff } from "./schema.ts";
 
@@ -24,7 +25,9 @@ export function updated(record: FunctionRecord, input: UpdateFunction): Function
     });
   }
   const { source_code: _, cluster_id: __, smoke: ___, note: ____, ...fields } = input;
-  const given = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+  // An image that is cleared is the profile's.
+  const all = fields.image === null ? { ...fields, image: PROFILE, oci: fields.oci ?? false } : fields;
+  const given = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined));
   const merged: FunctionRecord = { ...record, ...given };
   const complaint = complaintAbout(merged);
   if (complaint !== null) throw new AppError("INVALID_ARGUMENT", `${complaint.field}: ${complaint.message}`);
@@ -56,17 +59,22 @@ export class Versions {
     input: UpdateFunction,
     isSame: (record: FunctionRecord) => boolean,
   ): Promise<FunctionRecord> {
-    const { rows, checks } = this.#parts;
+    const { rows, checks, images } = this.#parts;
     const { tenant_id } = author;
+    const isChoosing = input.image !== undefined || input.oci !== undefined;
     return this.#activation.exclusively([id], async () => {
       const row = await rows.held(tenant_id, id);
       functionStates.next(row.record.state, "update");
       if (isSame(row.record)) return row.record;
-      const merged = await checks.checked(updated(row.record, input));
-      if (row.record.state === "active") await checks.deployable(merged);
-      const plan = await nextVersion(this.#parts, author, row, merged, input);
-      await this.#activation.run([plan], this.#activation.guards(tenant_id, [plan]));
-      return (await rows.found(tenant_id, id)).record;
+      const wanted = updated(row.record, input);
+      const made = await (isChoosing ? images.choose(wanted) : images.kept({ ...row, record: wanted }));
+      return holding(made, async () => {
+        const merged = await checks.checked({ ...wanted, ...made.fields }, made);
+        if (row.record.state === "active") await checks.deployable(merged, made);
+        const plan = await nextVersion(this.#parts, author, row, merged, input, made);
+        await this.#activation.run([plan], this.#activation.guards(tenant_id, [plan]));
+        return (await rows.found(tenant_id, id)).record;
+      });
     });
   }
 
@@ -104,7 +112,12 @@ export class Versions {
       const next: FunctionRecord = { ...row.record, ...versioned(found.record), version, current_version: version };
       const plan: Plan = {
         from: row.record,
-        opening: { record: next, image: await classes.available(found.image) },
+        opening: {
+          record: next,
+          image: await classes.available(found.image, next.oci),
+          settings: found.settings,
+        },
+        use: null,
         smoke: null,
         makes_version: false,
         event_type: "rolled_back",
