@@ -30,7 +30,7 @@ import { Containers } from "./containers/service.ts";
 import { ContainerVerbs } from "./containers/verbs.ts";
 import type { LocalEngine } from "./engine/engine.ts";
 import { readSocketMemory } from "./engine/kernel/kernel-budgets.ts";
-import { machineUse, nodeBounds } from "./engine/kernel/node-bounds.ts";
+import { machineUse, nodeBounds, readDisk } from "./engine/kernel/node-bounds.ts";
 import type { Engine } from "./engine/ports.ts";
 import type { Events } from "./events/service.ts";
 import type { Call } from "./functions/calls/calling.ts";
@@ -179,7 +179,13 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const rates = new LocalRates(clock);
   const idempotency = new Idempotency({ store, clock, log });
   const used = async () => [...(await functions.images()), ...(await containers.images())];
-  const tenant_images = new TenantImages({ ...owned, images: () => engine.images, used });
+  const tenant_images = new TenantImages({
+    ...owned,
+    images: () => engine.images,
+    used,
+    readDisk: () => readDisk(config.image_dir),
+    disk_percent_max: config.image_disk_percent,
+  });
   const build_contexts = new BuildContexts({ ...owned, storage: () => engine.storage, files: () => engine.files });
   undo.add(() => build_contexts.close());
   const { pulls, imports } = makePulls(base, {

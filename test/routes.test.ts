@@ -55,6 +55,7 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "PUT /api/oci/registries/:registry": "the same",
   "GET /api/oci/registries/:registry": "the same",
   "DELETE /api/oci/registries/:registry": "the same",
+  "POST /api/oci/images/prune": "a tenant frees its quota without naming each image",
   "PATCH /api/oci/images": "the operator shares an image with all tenants",
   "GET /api/build-contexts": "a tenant sees what its limits count",
   "DELETE /api/build-contexts/:context_id": "what was uploaded may be wanted no more",

@@ -72,6 +72,7 @@ export interface Config {
   readonly disk_limit_mb: number;
   readonly memory_budget_mb: number;
   /** Size of the storage pool, whose setting keeps the name that operators know; null: half of the disk. */
+  readonly image_disk_percent: number;
   readonly storage_pool_mb: number | null;
   /** Disk scheduler of the storage pool's loop device. */
   readonly disk_scheduler: DiskScheduler;
@@ -359,6 +360,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
       read("memory") === "" ? Math.floor((machineMemoryMb() * 3) / 4) : wholeNumber("memory", read("memory")),
     disk_scheduler,
     uplink: uplink(read),
+    image_disk_percent: wholeNumber("image_disk_percent", read("image_disk_percent")),
     storage_pool_mb: read("area") === "" ? null : wholeNumber("area", read("area")),
     terminal_idle_seconds: wholeNumber("terminal_idle", read("terminal_idle")),
     terminal_ttl_seconds: wholeNumber("terminal_ttl", read("terminal_ttl")),

@@ -10,6 +10,13 @@ export const IMAGE_LIMITS = {
   /** Pulls that run at once, as many as the engine runs (`image_pulls_at_once`): each has a process of buildah. */
   image_pulls_max: 4,
   image_pulls_per_tenant_max: 2,
+  /** A nearly full disk evicts images until it is so much below the limit. */
+  image_disk_margin_percent: 5,
+  /** It evicts none that was pulled or used within this time, and so many references in a round. */
+  image_evict_age_seconds: 600,
+  image_evictions_per_pass: 100,
+  /** Longest age for a request to prune: ten years. */
+  image_prune_age_seconds_max: 315_360_000,
   /** Attempts of buildah in one pull, where it fails for another reason than the registry or the image. */
   image_pull_attempts_max: 3,
   /** From the acceptance of a pull to its end. */

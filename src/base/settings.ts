@@ -246,6 +246,14 @@ export const SETTINGS = {
     range: [16, 100_000_000],
     about: "Memory budget of all function instances; above it the daemon evicts idle instances.",
   },
+  image_disk_percent: {
+    variable: "HEARTH_IMAGE_DISK_PERCENT",
+    fallback: "90",
+    unit: "percent",
+    range: [1, 100],
+    about:
+      "Share of the image store's disk above which the daemon evicts images that nothing uses, the least recently used first; 100 means never.",
+  },
   // The variable and the flag keep the name that operators have set.
   area: {
     variable: "HEARTH_AREA_MB",

@@ -14,7 +14,7 @@ export const imagesGuide: Guide<"oci"> = {
     "GET /api/oci/images lists the images; GET /api/oci/images/inspect and GET /api/oci/images/history show one.",
     "POST /api/containers with image and oci: true makes a container of an image.",
     "POST /api/oci/images/tag gives an image an additional reference.",
-    "DELETE /api/oci/images deletes a reference; the last one deletes the image.",
+    "DELETE /api/oci/images deletes a reference; the last one deletes the image. POST /api/oci/images/prune deletes all that nothing uses.",
     "POST /api/build-contexts stores the files that a build copies from; they expire after an hour.",
     "POST /api/oci/images/build builds an image from a context; events build_log of the operation are its log.",
   ],

@@ -55,6 +55,18 @@ const VERSIONS = `SELECT 1 FROM function_versions AS v JOIN functions AS f ON f.
 /** Another reference of the tenant's keeps the image. */
 const OTHERS = "SELECT 1 FROM oci_images AS o WHERE o.tenant_id = ? AND o.image_id = ? AND o.reference <> ?";
 
+/** Who uses the image of a row `i`: its own tenant, or anybody, because tenants may use what was shared once. */
+const USERS = { tenant: "AND tenant_id = i.tenant_id", anybody: "" } as const;
+type Users = keyof typeof USERS;
+const isUsed = (by: Users): string => `(EXISTS (SELECT 1 FROM containers
+    WHERE ${jsonField("make", "image_id")} = i.image_id AND ${jsonField("make", "release")} IS NULL ${USERS[by]})
+  OR EXISTS (SELECT 1 FROM function_versions AS v JOIN functions AS f ON f.seq = v.function_seq
+    WHERE v.image = i.image_id AND ${OF_VERSION} ${USERS[by]}))`;
+/** Time of the last pull or use of a row `i`. */
+const LAST_USE = "max(i.pulled_at, coalesce(i.last_used_at, 0))";
+/** Nothing needs a row `i`, and its last use was not after a time. */
+const isUnused = (by: Users): string => `i.is_shared = 0 AND ${LAST_USE} <= ? AND NOT ${isUsed(by)}`;
+
 export class ImageRows {
   readonly #store: Store;
 
@@ -191,6 +203,27 @@ export class ImageRows {
       AND (EXISTS (${OTHERS}) OR NOT (EXISTS (${CONTAINERS}) OR EXISTS (${VERSIONS})))`;
     const used = [tenant_id, image_id];
     return { sql, args: [tenant_id, reference, image_id, ...used, reference, ...used, ...used], expect_changes: 1 };
+  }
+
+  /** Images of the tenant that nothing uses and that were last used before a time, the oldest rows first. */
+  async unused(tenant_id: string, before: number, after: number): Promise<readonly ImageRow[]> {
+    const sql = `SELECT ${COLUMNS} FROM oci_images AS i WHERE tenant_id = ? AND seq > ? AND ${isUnused("tenant")}
+      ORDER BY seq LIMIT ?`;
+    return (await this.#store.read(sql, [tenant_id, after, before, LIMITS.list_limit_max])).map(rowOf);
+  }
+
+  /** All rows of the image that nobody used for longest, some of many; none if the last use of each was later than `before`. */
+  async leastRecentlyUsed(before: number): Promise<readonly ImageRow[]> {
+    const oldest = `SELECT i.image_id FROM oci_images AS i GROUP BY i.image_id
+      HAVING max(i.is_shared) = 0 AND max(${LAST_USE}) <= ? AND NOT max(${isUsed("anybody")}) ORDER BY max(${LAST_USE}), min(i.seq) LIMIT 1`;
+    const sql = `${SELECT} WHERE image_id = (${oldest}) ORDER BY seq LIMIT ?`;
+    return (await this.#store.read(sql, [before, LIMITS.image_evictions_per_pass])).map(rowOf);
+  }
+
+  /** Conflict: the reference is gone, names another image, or its image is in use, shared, or was used after `before`. */
+  deleteUnused({ seq, image_id }: ImageRow, before: number, by: Users): Statement {
+    const sql = `DELETE FROM oci_images AS i WHERE i.seq = ? AND i.image_id = ? AND ${isUnused(by)}`;
+    return { sql, args: [seq, image_id, before], expect_changes: 1 };
   }
 
   share({ tenant_id, reference }: ImageRow, is_shared: boolean): Statement {

@@ -87,6 +87,11 @@ export const SAMPLES = {
     updated_at: 1_795_262_421,
     completed_at: 1_795_262_421,
   } satisfies OperationRecord,
+  pruned: {
+    success: true as const,
+    images: [{ reference: "docker.io/library/alpine:3.20", id: CONFIG, size_bytes: 8_082_944 }],
+    freed_bytes: 8_082_944,
+  },
   health: { status: "ok" as const, concern: "oci" as const, image_count: 1, reason: null },
   handle: {
     success: true as const,

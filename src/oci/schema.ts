@@ -1,7 +1,7 @@
 /** Shapes of the image concern: requests, image records, and an image's layers and history. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import { acknowledgement, epochSeconds, nextCursor, pageQuery, queryFlag, text } from "../base/schema.ts";
+import { acknowledgement, epochSeconds, nextCursor, pageQuery, queryFlag, text, whole } from "../base/schema.ts";
 
 const ABOUT = {
   reference:
@@ -107,7 +107,9 @@ export const imageRecord = z
     pulled_at: epochSeconds.describe("Time of the last pull or tag, in seconds since the Unix epoch."),
     last_used_at: epochSeconds
       .nullable()
-      .describe("Time of the last container creation; null: never, or an image of another tenant."),
+      .describe(
+        "Time when the last container or function version was made of it; null: never, or an image of another tenant.",
+      ),
     ref_count: z.int().describe("Number of the tenant's containers and function versions that use the image."),
     is_shared: z.boolean().describe(ABOUT.is_shared),
   })
@@ -159,6 +161,34 @@ export const imageHistory = z
 export const deletedImage = acknowledgement
   .extend({ reference: z.string().describe("Reference that was deleted.") })
   .meta({ id: "DeletedImage" });
+
+export const pruneImages = z
+  .object({
+    older_than_seconds: whole(0, LIMITS.image_prune_age_seconds_max)
+      .default(0)
+      .describe("Only images that were last pulled or used at least this long ago."),
+  })
+  .meta({ id: "PruneImages" });
+
+export const prunedImages = z
+  .object({
+    success: z.literal(true).describe("Always true."),
+    images: z
+      .array(
+        z.object({
+          reference: z.string().describe("Reference that was deleted."),
+          id: z.string().describe("Id of its image."),
+          size_bytes: z.int().describe("Size of the unpacked layers of the image."),
+        }),
+      )
+      .describe("References that were deleted, the oldest first."),
+    freed_bytes: z
+      .int()
+      .describe(
+        "Size of the unpacked images that the tenant lost, as image_mb_max counts them; shared layers may stay.",
+      ),
+  })
+  .meta({ id: "PrunedImages" });
 
 export const imagesReadiness = z
   .object({

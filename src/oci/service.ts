@@ -28,6 +28,7 @@ import { parseReference, referenceText } from "./reference.ts";
 import { layerKey } from "./registry/gateway.ts";
 import { type ImageContent, type ImageRow, ImageRows, type RowLayer } from "./rows.ts";
 import type { HistoryEntry, ImageRecord, Layer } from "./schema.ts";
+import { type Disk, UnusedImages } from "./unused-images.ts";
 
 const MEGABYTE = 1024 * 1024;
 /** The id of an image, or its beginning. */
@@ -45,6 +46,9 @@ export interface TenantImagesOptions {
   readonly images: () => Images;
   /** Ids of images that containers and function versions need. */
   readonly used: () => Promise<readonly string[]>;
+  /** The disk of the image store, and the share of it above which unused images are evicted. */
+  readonly readDisk: () => Disk;
+  readonly disk_percent_max: number;
 }
 
 /** An image for a container that is being made. */
@@ -59,6 +63,7 @@ export class TenantImages {
   readonly #options: TenantImagesOptions;
   readonly #rows: ImageRows;
   readonly #kept: KeptImages;
+  readonly #unused: UnusedImages;
   /** W3. */
   readonly #turns = new KeyedMutex();
 
@@ -68,6 +73,13 @@ export class TenantImages {
     const { images, used, log } = options;
     const needed = async () => new Set([...(await this.#rows.ids()), ...(await used())]);
     this.#kept = new KeptImages({ images, needed, log });
+    this.#unused = new UnusedImages({
+      ...options,
+      rows: this.#rows,
+      now: () => this.#now(),
+      inTurn: (tenant_id, work) => this.#turns.run(tenant_id, work),
+      free: () => this.#kept.keep(),
+    });
   }
 
   /** Frees what a crash or set-up left. Never rejects. */
@@ -76,9 +88,19 @@ export class TenantImages {
     await this.#kept.keep();
   }
 
-  /** Frees images of containers and versions that are gone. */
+  /** Frees images of containers and versions that are gone, and evicts images while the disk is nearly full. */
   async prune(): Promise<void> {
     await this.#kept.check();
+    await this.#unused.evict();
+  }
+
+  /** Deletes the tenant's images that nothing uses and that were last used at least so long ago. */
+  async deleteUnused(tenant_id: string, age_seconds: number) {
+    const { rows, freed_bytes } = await this.#unused.prune(tenant_id, age_seconds);
+    const images = rows.map(({ reference, image_id, size_bytes }) => {
+      return { reference, id: digestOf(image_id), size_bytes };
+    });
+    return { success: true as const, images, freed_bytes };
   }
 
   /** Whether the image store answers. */

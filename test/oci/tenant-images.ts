@@ -47,13 +47,19 @@ export function content({ mark, size_mb = 5, architecture = machinePlatform().ar
 export async function makeImages(store: Store, own?: Images) {
   const insert = "INSERT INTO tenants (id, name, created_at) VALUES (?, ?, 0)";
   await store.write(TENANTS.map((id) => ({ sql: insert, args: [id, id] })));
-  const state = { kept: [] as string[][], used: [] as string[], failure: null as Error | null };
+  const state = {
+    ...{ kept: [] as string[][], used: [] as string[], failure: null as Error | null },
+    /** Percent of the disk that is in use, and what an image that goes frees. */
+    ...{ disk_percent: 0, percent_each: 0, clock_ms: systemClock.epochMs() },
+  };
   const port = {
     pinned: { id: "pinned" },
     isRelease: async () => true,
     onIdle: () => {},
     keep: async (ids: ReadonlySet<string>) => {
       if (state.failure !== null) throw state.failure;
+      const before = state.kept.at(-1)?.length ?? ids.size;
+      state.disk_percent -= state.percent_each * Math.max(0, before - ids.size);
       state.kept.push([...ids].sort());
     },
   };
@@ -61,10 +67,12 @@ export async function makeImages(store: Store, own?: Images) {
   const images = new TenantImages({
     store,
     events: new Events({ store, clock: systemClock, log: quietLog }),
-    clock: systemClock,
+    clock: { ...systemClock, epochMs: () => state.clock_ms } as typeof systemClock,
     log: quietLog,
     quotas,
     images: () => own ?? (port as unknown as Images),
+    readDisk: () => ({ size_bytes: 100, used_bytes: state.disk_percent }),
+    disk_percent_max: 90,
     used: async () => state.used,
   });
   return { store, images, quotas, state };

@@ -1,6 +1,7 @@
 /** The verbs of images: pulled, listed, shown, tagged, shared, deleted. */
 import { setTimeout as pause } from "node:timers/promises";
 import { LIMITS } from "../../base/limits.ts";
+import { counted } from "../../base/plurals.ts";
 import type { RequestOf, ResponseOf } from "../../client/client.ts";
 import { accepted, succeeded } from "../daemon/operations.ts";
 import { entriesOf } from "../functions/functions.ts";
@@ -108,6 +109,15 @@ export async function deleteImages(session: Session, words: Words, flags: Flags)
     const answer = await session.client().request("DELETE /api/oci/images", { query });
     session.show(answer, () => `${visible(answer.reference)} is deleted\n`);
   }
+}
+
+export async function pruneImages(session: Session, _: Words, flags: Flags): Promise<void> {
+  const older_than_seconds = flags.olderThan as number | undefined;
+  const answer = await session.client().request("POST /api/oci/images/prune", { body: { older_than_seconds } });
+  session.show(answer, () => {
+    const lines = answer.images.map(({ reference }) => `${visible(reference)} is deleted\n`);
+    return `${lines.join("")}${counted(answer.images.length, "image")} deleted, ${bytes(answer.freed_bytes)} freed\n`;
+  });
 }
 
 export async function tagImage(session: Session, [reference = "", target = ""]: Words): Promise<void> {

@@ -1,5 +1,5 @@
 /** The verbs of images, as they are described; what they do is loaded when one is called. */
-import { collect, type Group, LIMIT, type Verb } from "../session/verb.ts";
+import { collect, type Group, LIMIT, number, type Verb } from "../session/verb.ts";
 
 export const IMAGE_VERBS: readonly Verb[] = [
   {
@@ -70,6 +70,15 @@ export const IMAGE_VERBS: readonly Verb[] = [
     flags: [{ flags: "--off", about: "end the sharing; containers keep the image" }],
     examples: ["hearth image share alpine:3.20", "hearth image share alpine:3.20 --off"],
     load: async () => (await import("../images/images.ts")).shareImage,
+  },
+  {
+    name: "prune",
+    summary: "delete images that no container and no function version uses",
+    flags: [
+      { flags: "--older-than <s>", about: "only images that were last used this many seconds ago", parse: number },
+    ],
+    examples: ["hearth image prune", "hearth image prune --older-than 604800"],
+    load: async () => (await import("../images/images.ts")).pruneImages,
   },
   {
     name: "inspect",

@@ -1,4 +1,5 @@
 /** Resources of this node, of which the default limits of tenants are shares. */
+import { statfsSync } from "node:fs";
 import { statfs } from "node:fs/promises";
 import type { NodeBounds } from "../../base/tenant-limits.ts";
 import type { Storage } from "../ports/storage.ts";
@@ -21,6 +22,13 @@ export async function nodeBounds(
 async function diskMegabytes(directory: string): Promise<number> {
   const { blocks, bsize } = await statfs(directory);
   return Math.floor((blocks * bsize) / MEGABYTE);
+}
+
+/** Reads how full the disk of a directory is, as df(1) counts: blocks for root alone count as neither used nor free. */
+export function readDisk(directory: string): { readonly size_bytes: number; readonly used_bytes: number } {
+  const { bsize, blocks, bfree, bavail } = statfsSync(directory);
+  const used = blocks - bfree;
+  return { size_bytes: (used + bavail) * bsize, used_bytes: used * bsize };
 }
 
 /** Returns readers of the use of the storage pool and of the kernel's table of connections, which containers share. */
