@@ -3,7 +3,9 @@
  * version keeps the id, and a tag that names another image later changes no version.
  */
 import { posix } from "node:path";
+import { Semaphore } from "../../base/concurrency.ts";
 import { AppError } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
 import type { Engine, ImageConfig, InstanceClass } from "../../engine/ports.ts";
 import type { Guard } from "../../store/store.ts";
 import type { Classes } from "../classes.ts";
@@ -52,6 +54,10 @@ interface Wanted {
 
 export class VersionImages {
   readonly #options: VersionImagesOptions;
+  /** Bounds the images that requests mount at the same time: starts need the launcher, too. */
+  readonly #mounts = new Semaphore(LIMITS.image_lookups_at_once, LIMITS.image_lookups_waiting_max, () => {
+    return new AppError("CAPACITY_FULL", "too many concurrent requests that look into images", { retry_after: 1 });
+  });
 
   constructor(options: VersionImagesOptions) {
     this.#options = options;
@@ -100,7 +106,7 @@ export class VersionImages {
 
   async #hold(of: InstanceClass, reference: string): Promise<() => void> {
     try {
-      return await this.#options.engine.instances.hold(of);
+      return await this.#mounts.run(() => this.#options.engine.instances.hold(of));
     } catch (cause) {
       if (!(cause instanceof AppError) || cause.code !== "NOT_FOUND") throw cause;
       throw new AppError("START_FAILED", `image '${reference}' is not in the image store: ${imageIdOf(of.image)}`, {

@@ -153,7 +153,7 @@ export function codeRoutes({ functions, code }: CodeRoutesOptions) {
       headers: ["Idempotency-Key"],
       body: deployFunctions,
       response: deployedFunctions,
-      errors: [...ACTIVATION_ERRORS, "QUOTA_EXCEEDED"],
+      errors: [...ACTIVATION_ERRORS, "CAPACITY_FULL", "QUOTA_EXCEEDED"],
       example: {
         body: { functions: [{ name: "hello", handler: "echo good evening, $(cat)" }], dry_run: true },
         response: SAMPLES.deployed,
