@@ -88,7 +88,7 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   // Passed by build-contexts.test.ts.
   "oci.context.unpacked": [],
   "oci.context.deleted": [],
-  // A build passes these.
+  // Passed by builds.heavy.test.ts.
   "oci.build.started": [],
   "oci.build.kept": [],
   "oci.build.layered": [],
