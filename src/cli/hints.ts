@@ -11,6 +11,7 @@ const ROUTES: readonly (readonly [RegExp, string])[] = [
   [/POST \/api\/operator\/key\/rotate/g, "hearth keys rotate-operator"],
   [/GET \/api\/tenant\b/g, "hearth limits"],
   [/POST \/api\/oci\/images\/pull/g, "hearth pull"],
+  [/POST \/api\/build-contexts/g, "hearth build"],
 ];
 
 /** Fields, and the flags that set them. */

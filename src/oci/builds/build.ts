@@ -187,7 +187,7 @@ export class Build {
     const message = `step ${number}/${steps_count} (${shown}) failed: ${why}${tail === "" ? "" : `\n${tail}`}`;
     return new AppError("BUILD_FAILED", message, {
       details: { exit_code, output: tail === "" ? null : tail },
-      hint: "the events build_log of the operation have the output of all steps",
+      hint: "the log of the build has the output of all steps",
     });
   }
 
