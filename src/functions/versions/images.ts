@@ -56,7 +56,7 @@ export class VersionImages {
   readonly #options: VersionImagesOptions;
   /** Bounds the images that requests mount at the same time: starts need the launcher, too. */
   readonly #mounts = new Semaphore(LIMITS.image_lookups_at_once, LIMITS.image_lookups_waiting_max, () => {
-    return new AppError("CAPACITY_FULL", "too many concurrent requests that look into images", { retry_after: 1 });
+    return new AppError("CAPACITY_FULL", "too many concurrent requests that read images", { retry_after: 1 });
   });
 
   constructor(options: VersionImagesOptions) {
