@@ -15,7 +15,6 @@ import { type Ids, randomIds } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
 import { type CountedLog, createLog, type Log } from "./base/log.ts";
-import type { Outgoing } from "./base/outgoing-requests.ts";
 import type { Observer } from "./base/request-observer.ts";
 import { Quotas } from "./base/tenant-limits.ts";
 import { TenantShares } from "./base/tenant-shares.ts";
@@ -46,19 +45,12 @@ import { Idempotency } from "./http/idempotency.ts";
 import { LocalRates } from "./http/rates.ts";
 import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
 import { Spools } from "./http/spool.ts";
+import { makeBuilds, makeTransfers } from "./images.ts";
 import { makeDirectory } from "./installation/directories.js";
 import { profileImage } from "./installation/paths.js";
 import { makeEngine, makeInstances } from "./instances.ts";
-import { ImageArrivals } from "./oci/arrivals.ts";
-import { BuildCache } from "./oci/builds/cache.ts";
-import { BuildLayers } from "./oci/builds/layers.ts";
-import { Builds, type BuildsOptions } from "./oci/builds/service.ts";
 import { BuildContexts } from "./oci/contexts/service.ts";
 import { REGISTRY_KIND, RegistryCredentials } from "./oci/credentials/service.ts";
-import { ImageImports } from "./oci/imports.ts";
-import { LayerChecks } from "./oci/layers/checker.ts";
-import { Pulls } from "./oci/pulls.ts";
-import { RegistryGateway } from "./oci/registry/gateway.ts";
 import { TenantImages } from "./oci/service.ts";
 import { Operations } from "./operations/service.ts";
 import { pageRoutes } from "./page/routes.ts";
@@ -188,7 +180,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   });
   const build_contexts = new BuildContexts({ ...owned, storage: () => engine.storage, files: () => engine.files });
   undo.add(() => build_contexts.close());
-  const { pulls, imports } = makePulls(base, {
+  const transfers = makeTransfers(base, {
     engine,
     events,
     operations,
@@ -196,6 +188,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     registry_credentials,
     outgoing: opened.outgoing,
   });
+  const { pulls, imports } = transfers;
   const builds = makeBuilds(base, {
     ...{ ...owned, operations, tenant_images, pulls, imports },
     ...{ contexts: build_contexts, secrets: opened.secret_values },
@@ -236,7 +229,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     functions: { functions, invoker, invocations, pool, code },
     containers: { containers, engine, execs, shares, jobs, verbs, operations, clock },
     volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
-    oci: { images: tenant_images, pulls, contexts: build_contexts, builds, registry_credentials, operations },
+    oci: { ...transfers, images: tenant_images, contexts: build_contexts, builds, registry_credentials, operations },
     secrets: { secrets, rotation: opened.secrets_rotation },
     terminal: { terminals },
     tenants: { tenants, keys, operator_key },
@@ -302,54 +295,6 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
 function lockNames({ host_tag, data_dir }: Config): string[] {
   const { dev, ino } = statSync(data_dir, { bigint: true });
   return [`hearth-${host_tag}`, `hearth-data-${dev}-${ino}`];
-}
-
-/** Pulls and imports of images, through a gateway that alone speaks with registries. */
-function makePulls(
-  { config, clock, ids, log, undo }: Base,
-  parts: {
-    readonly engine: Engine;
-    readonly events: Events;
-    readonly operations: Operations;
-    readonly tenant_images: TenantImages;
-    readonly registry_credentials: RegistryCredentials;
-    readonly outgoing: Outgoing;
-  },
-): { readonly pulls: Pulls; readonly imports: ImageImports } {
-  const checker = new LayerChecks(log);
-  undo.add(() => checker.close());
-  const gateway = new RegistryGateway({
-    clock,
-    ids,
-    outgoing: parts.outgoing,
-    mirrors: config.registry_mirrors,
-    insecure: config.insecure_registries,
-    checker,
-    directory: `${config.data_dir}/registry`,
-    disks: [config.data_dir, config.image_dir],
-  });
-  const images = () => parts.engine.images;
-  const { tenant_images } = parts;
-  const arrivals = new ImageArrivals({ tenant_images, images, log });
-  const policy_file = config.signature_policy;
-  return {
-    pulls: new Pulls({ ...parts, images, arrivals, gateway, policy_file, clock, log }),
-    imports: new ImageImports({ tenant_images, arrivals, gateway }),
-  };
-}
-
-/** Builds of images on containers of this node. */
-function makeBuilds(
-  { config, clock, log, ids, undo }: Base,
-  parts: Omit<BuildsOptions, "cache" | "layers" | "directory" | "clock" | "log" | "ids"> & {
-    readonly store: Store;
-    readonly node: StoredNode;
-  },
-): Builds {
-  const layers = new BuildLayers(log);
-  undo.add(() => layers.close());
-  const cache = new BuildCache({ ...parts, storage: () => parts.engine.storage, clock, ids, log });
-  return new Builds({ ...parts, cache, layers, directory: `${config.data_dir}/builds`, clock, log, ids });
 }
 
 /** API containers and what runs in them. */

@@ -51,6 +51,8 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "GET /api/operator/secrets-key": "the operator sees when the earlier key is gone",
   "POST /api/operator/secrets-key/rotate": "a key that leaked is replaced while the daemon runs",
   "POST /api/oci/images/tag": "an image that was pulled gets a name of one's own",
+  "POST /api/oci/images/push": "an image that was built here goes where others pull it",
+  "GET /api/oci/images/save": "an image goes to a machine without a registry",
   "GET /api/oci/registries": "private images need credentials that no request has to repeat",
   "PUT /api/oci/registries/:registry": "the same",
   "GET /api/oci/registries/:registry": "the same",

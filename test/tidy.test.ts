@@ -134,6 +134,7 @@ const DESCRIPTIONS = /\/(routes|guide|examples)\.ts$/;
 /** The roots, which compose the daemon of everything. */
 const ROOTS = [
   "src/app.ts",
+  "src/images.ts",
   "src/instances.ts",
   "src/state.ts",
   "src/periodic.ts",

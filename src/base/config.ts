@@ -44,9 +44,9 @@ export interface Config {
   readonly registry_mirrors: ReadonlyMap<string, string>;
   /** Registries that may speak plain HTTP: `host` for all ports or `host:port`, in lower case. */
   readonly insecure_registries: readonly string[];
-  /** Path of the signature policy for pulls. */
-  /** Null: none. */
+  /** Path of the operator's credentials for registries; null: none. */
   readonly registry_auth_file: string | null;
+  /** Path of the signature policy for pulls. */
   readonly signature_policy: string;
   /** Ports of this machine that tenants' containers may publish. */
   readonly host_ports: PortRange;

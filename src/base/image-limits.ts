@@ -17,6 +17,17 @@ export const IMAGE_LIMITS = {
   image_evictions_per_pass: 100,
   /** Longest age for a request to prune: ten years. */
   image_prune_age_seconds_max: 315_360_000,
+  /** Pushes that run at once: each has the image's layers on the data disk. */
+  image_pushes_max: 4,
+  image_pushes_per_tenant_max: 2,
+  /** From the acceptance of a push to its end. */
+  image_push_ms: 3_600_000,
+  /** Archives of images that clients read at once: each has the image's layers on the data disk. */
+  image_saves_max: 8,
+  image_saves_per_tenant_max: 2,
+  /** Until the first byte of an archive's layers, and until its last byte. */
+  image_export_ms: 1_800_000,
+  image_save_ms: 3_600_000,
   /** Attempts of buildah in one pull, where it fails for another reason than the registry or the image. */
   image_pull_attempts_max: 3,
   /** From the acceptance of a pull to its end. */

@@ -32,6 +32,11 @@ export const LAYER_LIMITS = {
   image_pulls_waiting_max: 100,
   /** Failed pulls whose layers wait for the end of another pull to be removed. */
   image_pulls_left_max: 100,
+  /** Exports that buildah writes at once, each with the processor's cores, and those that wait for their turn. */
+  image_exports_at_once: 2,
+  image_exports_waiting_max: 50,
+  /** Disk space that exports of images leave free. */
+  image_exports_reserve_bytes: 256 * 1024 * 1024,
   /** A manifest, or a configuration, that is read from the store. Registries' ones are smaller. */
   image_document_bytes_max: 16 * 1024 * 1024,
   /** Age of an uncompressed layer without an image at which it is removed: until then it may belong to a running commit. */

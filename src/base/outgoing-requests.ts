@@ -19,6 +19,7 @@ import { request as httpRequest, type IncomingHttpHeaders, type IncomingMessage 
 import { request as httpsRequest, type RequestOptions } from "node:https";
 import { isIP, type LookupFunction } from "node:net";
 import { networkInterfaces } from "node:os";
+import { pipeline, Readable } from "node:stream";
 import { getCACertificates } from "node:tls";
 import { addressBytes, contains, type Network, network } from "./addresses.ts";
 import type { CancelTimer, Clock } from "./clock.ts";
@@ -46,13 +47,13 @@ export interface OutgoingOptions {
 }
 
 export interface OutgoingRequest {
-  /** GET unless given; only a GET follows redirects. */
+  /** GET unless given; only a GET or HEAD follows redirects. */
   readonly method?: string;
   /** For the origin of the URL alone. */
   readonly headers?: Readonly<Record<string, string>>;
   /** For the origins of redirects too, so nothing secret. */
   readonly common_headers?: Readonly<Record<string, string>>;
-  readonly body?: string | Uint8Array;
+  readonly body?: string | Uint8Array | AsyncIterable<Uint8Array>;
   readonly timeout_ms: number;
   /** Of the answer's body. */
   readonly bytes_max: number;
@@ -67,6 +68,17 @@ export interface OutgoingOpening extends Omit<OutgoingRequest, "method" | "body"
   /** Time until the headers. Later each such time must bring `silence_bytes_min` bytes of the body, unless that ends (O5). */
   readonly silence_ms: number;
   readonly silence_bytes_min: number;
+}
+
+/** A request with a body that is sent as it is read. */
+export interface OutgoingUpload extends Omit<OutgoingRequest, "body"> {
+  readonly pieces: AsyncIterable<Uint8Array>;
+  readonly size_bytes: number;
+  /** In each such time the host takes `silence_bytes_min` bytes of the body, unless that ends. */
+  readonly silence_ms: number;
+  readonly silence_bytes_min: number;
+  /** From the end of the body to the answer. */
+  readonly answer_ms: number;
 }
 
 export interface OutgoingAnswer {
@@ -180,6 +192,36 @@ export class Outgoing {
     }
   }
 
+  /**
+   * Sends a body as it is read, one that may be larger than memory. Rejects as `request` does, with CAPACITY_FULL above
+   * `outgoing_streams_max`, and with TIMEOUT for a host that takes too little of the body or does not answer after it.
+   */
+  async upload(url: string, { pieces, size_bytes, ...options }: OutgoingUpload): Promise<OutgoingAnswer> {
+    if (this.#streams >= LIMITS.outgoing_streams_max) {
+      throw new AppError("CAPACITY_FULL", `too many outgoing streams (limit ${LIMITS.outgoing_streams_max})`);
+    }
+    this.#streams++;
+    const over = new AbortController();
+    const cancel = this.#abortAfter(over, options.timeout_ms);
+    const signal = options.signal === undefined ? over.signal : AbortSignal.any([over.signal, options.signal]);
+    const taking = new Taking(this.#clock, options, (error) => over.abort(error));
+    const common_headers = { ...options.common_headers, "content-length": String(size_bytes) };
+    try {
+      taking.begin();
+      return await unlessAborted(signal, async () => {
+        const body = taking.of(pieces);
+        const response = await this.#follow(url, { ...options, common_headers, body, signal });
+        const answer = await wholeBody(response, options.bytes_max);
+        return { status: response.statusCode ?? 0, headers: response.headers, body: answer };
+      });
+    } finally {
+      cancel();
+      taking.end();
+      over.abort();
+      this.#streams--;
+    }
+  }
+
   #abortAfter(over: AbortController, timeout_ms: number): CancelTimer {
     const late = () => over.abort(new AppError("TIMEOUT", `outgoing request too slow (limit ${timeout_ms} ms)`));
     return this.#clock.after(timeout_ms, late);
@@ -194,7 +236,7 @@ export class Outgoing {
       const response = await exchange(target, addresses, sent);
       const { location } = response.headers;
       const isRedirect = [301, 302, 303, 307, 308].includes(response.statusCode ?? 0) && location !== undefined;
-      if (!isRedirect || (options.method ?? "GET") !== "GET") return response;
+      if (!isRedirect || !["GET", "HEAD"].includes(options.method ?? "GET")) return response;
       response.destroy();
       if (!URL.canParse(location, target.href)) throw unusable("INTERNAL", "redirect to something that is no URL");
       const next = new URL(location, target);
@@ -265,7 +307,9 @@ function exchange(
     // Those after the headers are the body's as well.
     sent.on("error", reject);
     sent.once("response", resolve);
-    sent.end(body);
+    if (body === undefined || typeof body === "string" || body instanceof Uint8Array) sent.end(body);
+    // A failure of either ends both, and is the error of the request.
+    else pipeline(Readable.from(body), sent, () => {});
   });
 }
 
@@ -349,6 +393,54 @@ class Pace {
     }
     const expected = `${silence_bytes_min} bytes in ${silence_ms} ms`;
     this.#fail(new AppError("TIMEOUT", `outgoing request too slow: ${this.#bytes} bytes (expected ${expected})`));
+  }
+}
+
+/** The deadlines of a body that is sent: the host takes so many bytes in each span of time, and answers after the last one. */
+class Taking {
+  readonly #clock: Clock;
+  readonly #options: Pick<OutgoingUpload, "silence_ms" | "silence_bytes_min" | "answer_ms">;
+  readonly #fail: (error: AppError) => void;
+  #bytes = 0;
+  #cancel: CancelTimer = () => {};
+
+  constructor(
+    clock: Clock,
+    options: Pick<OutgoingUpload, "silence_ms" | "silence_bytes_min" | "answer_ms">,
+    fail: (error: AppError) => void,
+  ) {
+    this.#clock = clock;
+    this.#options = options;
+    this.#fail = fail;
+  }
+
+  async *of(body: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+    for await (const piece of body) {
+      yield piece;
+      this.#bytes += piece.length;
+    }
+    const { answer_ms } = this.#options;
+    this.end();
+    this.#cancel = this.#clock.after(answer_ms, () => this.#late(`no answer within ${answer_ms} ms`));
+  }
+
+  begin(): void {
+    const { silence_ms, silence_bytes_min } = this.#options;
+    this.#cancel = this.#clock.after(silence_ms, () => {
+      const bytes = this.#bytes;
+      if (bytes < silence_bytes_min)
+        return this.#late(`the host took ${bytes} bytes (expected ${silence_bytes_min} bytes in ${silence_ms} ms)`);
+      this.#bytes = 0;
+      this.begin();
+    });
+  }
+
+  end(): void {
+    this.#cancel();
+  }
+
+  #late(what: string): void {
+    this.#fail(new AppError("TIMEOUT", `outgoing request too slow: ${what}`));
   }
 }
 

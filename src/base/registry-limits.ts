@@ -37,6 +37,12 @@ export const REGISTRY_LIMITS = {
   registry_pause_ms_max: 10_000,
   /** Times that one pull asks for a new token. */
   registry_tokens_max: 16,
+  /** Layers that one push uploads at once. */
+  registry_uploads_max: 3,
+  /** From the last byte of a layer to the registry's answer: some read the whole layer again. */
+  registry_commit_ms: 300_000,
+  /** An answer to an upload or a manifest; its body counts for nothing. */
+  registry_upload_answer_bytes_max: 64 * 1024,
   /** Layers that one pull reads at once to prove that the registry serves them. */
   registry_proofs_max: 3,
   /** Requests of buildah for one layer: its own retries. */

@@ -13,7 +13,7 @@ import { createHash } from "node:crypto";
 import type { Caller } from "../base/caller.ts";
 import type { Clock } from "../base/clock.ts";
 import { KeyedMutex } from "../base/concurrency.ts";
-import { AppError, errorText } from "../base/errors.ts";
+import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Images } from "../engine/ports.ts";
@@ -23,8 +23,9 @@ import type { OperationContext, OperationResult, Operations } from "../operation
 import type { ImageArrivals } from "./arrivals.ts";
 import type { RegistryCredentials } from "./credentials/service.ts";
 import { machinePlatform, type Platform, parsePlatform, platformText } from "./platform.ts";
+import { progressTeller } from "./progress.ts";
 import { type ImageReference, parseReference, referenceText } from "./reference.ts";
-import type { Credentials, PullProgress, RegistryGateway } from "./registry/gateway.ts";
+import type { Credentials, RegistryGateway } from "./registry/gateway.ts";
 import type { PullImage } from "./schema.ts";
 import type { TenantImages } from "./service.ts";
 
@@ -158,30 +159,11 @@ export class Pulls {
       isOperator,
       policy_file,
       unpacked_bytes_max: await tenant_images.room(tenant_id, input.reference),
-      onProgress: this.#teller(context),
+      onProgress: progressTeller(context, input.reference, this.#options),
       signal,
     });
     const known_layers = new Set<string>();
     await arrivals.take({ ...destinationOf(context), source, platform, policy_file, known_layers, signal });
-  }
-
-  /** Returns what tells how far a pull is: in the operation at each change, as an event now and then. */
-  #teller(context: OperationContext<Asked>): (progress: PullProgress) => void {
-    const { events, clock, log } = this.#options;
-    const { tenant_id, operation_id, input } = context;
-    const state = { told_ms: clock.monotonicMs() };
-    return (progress) => {
-      const { done_bytes, total_bytes, layers_done, layers_total } = progress;
-      const isKnown = total_bytes !== null && total_bytes > 0;
-      // The rest is for the store, which unpacks what arrived.
-      context.progress(isKnown ? (95 * done_bytes) / total_bytes : null, progressText(progress));
-      if (clock.monotonicMs() - state.told_ms < LIMITS.image_progress_interval_ms) return;
-      state.told_ms = clock.monotonicMs();
-      const data = { reference: input.reference, done_bytes, total_bytes, layers_done, layers_total };
-      events
-        .emit(tenant_id, { name: "image_update", event_type: "progressed", operation_id, data })
-        .catch((error) => log.warn("progress of a pull not emitted", { error: errorText(error) }));
-    };
   }
 }
 
@@ -211,11 +193,4 @@ function platformOf(text: string | null | undefined): string {
 
 function resultOf(reference: string, message: string): OperationResult {
   return { result: { reference }, message };
-}
-
-function progressText({ done_bytes, total_bytes, layers_done, layers_total }: PullProgress): string {
-  const megabytes = (bytes: number): string => (bytes / 1024 / 1024).toFixed(1);
-  const bytes =
-    total_bytes === null ? `${megabytes(done_bytes)} MiB` : `${megabytes(done_bytes)} of ${megabytes(total_bytes)} MiB`;
-  return layers_total === null ? bytes : `${bytes}, ${layers_done} of ${layers_total} layers`;
 }

@@ -5,7 +5,6 @@ import type { Caller } from "../base/caller.ts";
 import { guideRoutes } from "../docs/guide.ts";
 import { route } from "../http/route.ts";
 import { acceptedOperation, executionField } from "../operations/schema.ts";
-import type { Operations } from "../operations/service.ts";
 import { buildRoutes } from "./builds/routes.ts";
 import type { Builds } from "./builds/service.ts";
 import { contextRoutes } from "./contexts/routes.ts";
@@ -33,14 +32,14 @@ import {
   updateImage,
 } from "./schema.ts";
 import type { TenantImages } from "./service.ts";
+import { type TransferRoutesOptions, transferRoutes } from "./transfer-routes.ts";
 
-export interface ImageRoutesOptions {
+export interface ImageRoutesOptions extends TransferRoutesOptions {
   readonly images: TenantImages;
   readonly pulls: Pulls;
   readonly registry_credentials: RegistryCredentials;
   readonly contexts: BuildContexts;
   readonly builds: Builds;
-  readonly operations: Operations;
 }
 
 const BY_REFERENCE = { reference: "alpine:3.20" };
@@ -65,6 +64,7 @@ export function imageRoutes(options: ImageRoutesOptions) {
     ...changeRoutes(options),
     ...contextRoutes(options),
     ...buildRoutes(options),
+    ...transferRoutes(options),
     ...registryRoutes(options.registry_credentials),
   ];
   const readiness = {

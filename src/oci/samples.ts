@@ -53,6 +53,13 @@ export const SAMPLES = {
     empty_layer: false,
     size_bytes: 8_082_944,
   },
+  pushed: {
+    success: true,
+    reference: "docker.io/library/alpine:3.20",
+    target: "registry.example.com/team/alpine:3.20",
+    manifest_digest: MANIFEST,
+    error_message: null,
+  },
   deleted: { success: true as const, message: "image deleted", reference: "docker.io/library/alpine:3.20" },
   /** A Dockerfile and hello.txt. */
   context_archive:

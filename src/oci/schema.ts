@@ -14,6 +14,32 @@ const reference = text(LIMITS.image_reference_length_max).min(1);
 
 const byReference = { reference: reference.meta({ description: ABOUT.stored, examples: ["alpine:3.20"] }) };
 
+const credentials = {
+  registry_username: text(LIMITS.registry_username_length_max)
+    .min(1)
+    .nullish()
+    .describe(
+      "User name for the registry, in place of stored credentials; requires registry_password. The daemon does not store it.",
+    ),
+  registry_password: text(LIMITS.registry_password_length_max)
+    .min(1)
+    .nullish()
+    .describe("Password or token for the registry. The daemon does not store it."),
+};
+
+/** One of the two alone is a mistake. */
+function checkCredentials(
+  {
+    registry_username: name,
+    registry_password: password,
+  }: { registry_username?: string | null | undefined; registry_password?: string | null | undefined },
+  context: z.RefinementCtx,
+): void {
+  if ((name ?? null) === null ? (password ?? null) === null : (password ?? null) !== null) return;
+  const path = [(name ?? null) === null ? "registry_username" : "registry_password"];
+  context.addIssue({ code: "invalid_type", expected: "string", path, input: undefined });
+}
+
 export const pullImage = z
   .object({
     reference: reference.describe(
@@ -26,24 +52,38 @@ export const pullImage = z
     platform: text(LIMITS.image_platform_length_max)
       .nullish()
       .describe("Platform to select from an index, as linux/<architecture>[/<variant>]. Default: that of the node."),
-    registry_username: text(LIMITS.registry_username_length_max)
-      .min(1)
-      .nullish()
-      .describe(
-        "User name for the registry, in place of stored credentials; requires registry_password. The daemon does not store it.",
-      ),
-    registry_password: text(LIMITS.registry_password_length_max)
-      .min(1)
-      .nullish()
-      .describe("Password or token for the registry. The daemon does not store it."),
+    ...credentials,
   })
-  .superRefine(({ registry_username: name, registry_password: password }, context) => {
-    if ((name ?? null) === null ? (password ?? null) === null : (password ?? null) !== null) return;
-    const path = [(name ?? null) === null ? "registry_username" : "registry_password"];
-    context.addIssue({ code: "invalid_type", expected: "string", path, input: undefined });
-  })
+  .superRefine(checkCredentials)
   .meta({ id: "PullImage" });
 export type PullImage = z.output<typeof pullImage>;
+
+export const pushImage = z
+  .object({
+    reference: reference.describe(ABOUT.stored),
+    target: reference
+      .nullish()
+      .describe("Reference to push to, with a tag and without a digest. Default: the reference of the image."),
+    ...credentials,
+  })
+  .superRefine(checkCredentials)
+  .meta({ id: "PushImage" });
+export type PushImage = z.output<typeof pushImage>;
+
+export const pushedImage = z
+  .object({
+    success: z.boolean().describe("False if the push failed after the headers had left; error_message has the reason."),
+    reference: z.string().nullable().describe("Complete reference of the image; null if the push failed."),
+    target: z.string().nullable().describe("Complete reference in the registry; null if the push failed."),
+    manifest_digest: z
+      .string()
+      .nullable()
+      .describe(
+        "Digest of the manifest in the registry, which may differ from that of a pull; null if the push failed.",
+      ),
+    error_message: z.string().nullable().describe("Reason if the push failed, otherwise null."),
+  })
+  .meta({ id: "PushedImage" });
 
 export const listImages = pageQuery.extend({
   filter: text(LIMITS.image_reference_length_max)

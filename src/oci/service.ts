@@ -59,6 +59,16 @@ export interface UsableImage {
   readonly use: Guard;
 }
 
+/** An image as far as its export needs it. */
+export interface ExportableImage {
+  readonly reference: string;
+  readonly image_id: string;
+  /** Of the unpacked layers. */
+  readonly size_bytes: number;
+  readonly os: string;
+  readonly architecture: string;
+}
+
 export class TenantImages {
   readonly #options: TenantImagesOptions;
   readonly #rows: ImageRows;
@@ -146,6 +156,12 @@ export class TenantImages {
       manifest_json,
       config_json,
     };
+  }
+
+  /** What an export of an image needs: an own one, or one that the operator shares. Throws NOT_FOUND, INVALID_ARGUMENT. */
+  async exportable(tenant_id: string, text: string): Promise<ExportableImage> {
+    const { reference, image_id, size_bytes, details } = await this.#find(tenant_id, text);
+    return { reference, image_id, size_bytes, os: details.os, architecture: details.architecture };
   }
 
   async history(tenant_id: string, text: string): Promise<HistoryEntry[]> {

@@ -1,6 +1,7 @@
 /** The parts of an engine that bring images into a store and mount them, on a store of a test's own. */
 import { systemClock } from "../../src/base/clock.ts";
 import { createLog } from "../../src/base/log.ts";
+import { ImageExports } from "../../src/engine/images/image-exports.ts";
 import { ImagePulls } from "../../src/engine/images/image-pulls.ts";
 import { ImageStore } from "../../src/engine/images/image-store.ts";
 import type { MountedImagesOptions } from "../../src/engine/images/mounted-images.ts";
@@ -40,5 +41,12 @@ export function imageParts(
     log,
     withLauncher,
   });
-  return { images, files, pulls, log, withLauncher, scratch: `${directory}/scratch` };
+  const exports = new ImageExports({
+    buildah,
+    directory: `${directory}/exports`,
+    clock: systemClock,
+    log,
+    withLauncher,
+  });
+  return { images, files, pulls, exports, log, withLauncher, scratch: `${directory}/scratch` };
 }

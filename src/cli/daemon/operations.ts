@@ -113,7 +113,8 @@ export async function succeeded(session: Session, operation_id: string, doing: s
   if (found.status === "succeeded") return found;
   const code = found.reason_code === null ? "" : ` [${found.reason_code}]`;
   const why = found.error ?? found.message ?? `the operation did not succeed: ${found.status}`;
-  throw new Failure(EXIT.refused, `${why}${code}`, `operation ${operation_id}`);
+  const hint = session.advice[found.reason_code ?? ""] ?? `operation ${operation_id}`;
+  throw new Failure(EXIT.refused, `${why}${code}`, hint);
 }
 
 export async function waitForOperation(session: Session, [operation_id = ""]: Words): Promise<void> {

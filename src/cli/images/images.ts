@@ -12,7 +12,7 @@ import { EXIT } from "../session/failure.ts";
 import { percentText } from "../session/meter.ts";
 import { readList } from "../session/pages.ts";
 import type { Flags, Session, Words } from "../session/session.ts";
-import { credentialsOf } from "./registries.ts";
+import { credentialsOf, LOGIN_ADVICE } from "./registries.ts";
 
 type Image = ResponseOf<"GET /api/oci/images">["images"][number];
 type Step = ResponseOf<"GET /api/oci/images/history">["history"][number];
@@ -49,6 +49,7 @@ export async function listImages(session: Session, [filter]: Words, flags: Flags
 }
 
 export async function pullImage(session: Session, [reference = ""]: Words, flags: Flags): Promise<void> {
+  session.advice = LOGIN_ADVICE;
   const image = await pulledImage(session, {
     reference,
     force: flags.force === true ? true : undefined,
@@ -68,14 +69,14 @@ export async function pulledImage(
   const { reference } = body;
   const query = { execution: "async" as const };
   const operation_id = accepted(await session.client().request("POST /api/oci/images/pull", { query, body }));
-  await watched(session, operation_id, reference);
+  await watched(session, operation_id, `pulling ${visible(reference)}`);
   const done = await succeeded(session, operation_id, `pulling ${reference}`);
   const pulled = String(done.result?.reference ?? reference);
   return (await session.client().request("GET /api/oci/images/inspect", { query: { reference: pulled } })).image;
 }
 
 /** Shows a bar until the operation has ended. Ctrl-C cancels it. */
-async function watched(session: Session, operation_id: string, reference: string): Promise<void> {
+export async function watched(session: Session, operation_id: string, doing: string): Promise<void> {
   const params = { operation_id };
   const meter = session.terminal.meter();
   session.interrupt_exit_code = null;
@@ -91,7 +92,7 @@ async function watched(session: Session, operation_id: string, reference: string
         .request("GET /api/operations/:operation_id", { params });
       if (completed_at !== null) return;
       const bar = progress_pct === null ? "" : `  ${percentText(progress_pct)}`;
-      meter.show(`pulling ${visible(reference)}${bar}${message === null ? "" : `  ${visible(message)}`}`);
+      meter.show(`${doing}${bar}${message === null ? "" : `  ${visible(message)}`}`);
       await pause(LIMITS.cli_pull_poll_ms);
     }
   } finally {

@@ -10,6 +10,9 @@ import type { Flags, Session, Words } from "../session/session.ts";
 
 type Registry = ResponseOf<"GET /api/oci/registries">["registries"][number];
 
+/** Helps where a registry denies access. */
+export const LOGIN_ADVICE = { FORBIDDEN: "to store credentials: hearth login registry <host> -u <name>" };
+
 async function passwordOf({ terminal }: Session, username: string, flags: Flags): Promise<string> {
   const password =
     flags.passwordStdin === true

@@ -49,6 +49,29 @@ export const IMAGE_VERBS: readonly Verb[] = [
     load: async () => (await import("../project/image-build.ts")).build,
   },
   {
+    name: "push",
+    words: ["<image>", "[new-reference]"],
+    summary: "push an image to a registry, under its reference or another one",
+    more: "Ctrl-C cancels the push. Without --username, the daemon uses the credentials of 'hearth login registry'. hearth asks for the password, or reads it from standard input with --password-stdin.",
+    flags: [
+      { flags: "-u, --username <name>", about: "user name for the registry" },
+      { flags: "--password-stdin", about: "read the password for the registry from standard input" },
+    ],
+    examples: [
+      "hearth push registry.example.com/team/app:1",
+      "hearth push alpine:3.20 registry.example.com/team/alpine:3.20",
+    ],
+    load: async () => (await import("../images/transfers.ts")).pushImage,
+  },
+  {
+    name: "save",
+    words: ["<image>"],
+    summary: "write an image as an OCI archive to a file or to standard output",
+    flags: [{ flags: "-o, --output <file>", about: "write to a file (default: standard output, unless a terminal)" }],
+    examples: ["hearth save alpine:3.20 -o alpine.tar", "hearth save alpine:3.20 | gzip > alpine.tar.gz"],
+    load: async () => (await import("../images/transfers.ts")).saveImage,
+  },
+  {
     name: "rmi",
     words: ["<image...>"],
     summary: "delete images that no container uses",
@@ -104,7 +127,7 @@ export const IMAGE_VERBS: readonly Verb[] = [
 ];
 
 /** Verbs that stand alone too: their names are no other verb's. */
-const ALONE = new Set(["images", "pull", "build", "rmi", "tag", "registries"]);
+const ALONE = new Set(["images", "pull", "push", "build", "save", "rmi", "tag", "registries"]);
 export const TOP_IMAGE_VERBS: readonly Verb[] = IMAGE_VERBS.filter(({ name }) => ALONE.has(name));
 
 /** Verbs that have another name in the group. */

@@ -16,6 +16,7 @@ import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import { FileSessions } from "../files/file-sessions.ts";
+import { ImageExports } from "../images/image-exports.ts";
 import { ImagePulls } from "../images/image-pulls.ts";
 import { ImageStore } from "../images/image-store.ts";
 import { MountedImages } from "../images/mounted-images.ts";
@@ -141,10 +142,18 @@ export class EngineHost {
       log,
       withLauncher,
     });
+    const exports = new ImageExports({
+      buildah: options.buildah,
+      directory: `${config.data_dir}/exports`,
+      clock,
+      log,
+      withLauncher,
+    });
     this.images = new MountedImages({
       images: this.#store,
       files,
       pulls,
+      exports,
       log,
       references_max: LIMITS.image_references_max,
       scratch: `${config.data_dir}/scratch`,

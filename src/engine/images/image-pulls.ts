@@ -14,16 +14,16 @@
  */
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { type Clock, sleep } from "../../base/clock.ts";
+import type { Clock } from "../../base/clock.ts";
 import { KeyedMutex, Semaphore } from "../../base/concurrency.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
-import { findProcesses } from "../kernel/command-lines.ts";
 import { ENVIRONMENT, type LauncherClient, type SpawnResult } from "../launcher/launcher.ts";
 import type { ImagePull } from "../ports/images.ts";
 import type { ImageStore } from "./image-store.ts";
+import { killCommands, runKillable } from "./killable-commands.ts";
 import { orphanLayers, type PulledLayers } from "./orphan-layers.ts";
 import type { StoreFiles } from "./store-files.ts";
 
@@ -156,18 +156,10 @@ export class ImagePulls {
 
   /** Runs buildah to its end. Returns the id of the image. */
   async #run(of: ImagePull, directory: string): Promise<string> {
-    const result = await this.#options.withLauncher(async (launcher) => {
-      // Of a launcher that died the command may live on.
-      await this.#kill(directory);
-      const state = { isOver: false };
-      const running = launcher.spawn(this.#command(of, directory)).finally(() => {
-        state.isOver = true;
-      });
-      const stop = () => void this.#killUntil(directory, state);
-      of.signal.addEventListener("abort", stop, { once: true });
-      if (of.signal.aborted) stop();
-      return running.finally(() => of.signal.removeEventListener("abort", stop));
-    });
+    const { clock, withLauncher } = this.#options;
+    const result = await withLauncher((launcher) =>
+      runKillable(launcher, this.#command(of, directory), { clock, directory, signal: of.signal }),
+    );
     of.signal.throwIfAborted();
     const id = result.stdout.trim().split("\n").at(-1)?.trim() ?? "";
     if (result.exit_code === 0 && !result.timed_out && !result.spawn_failed && ID.test(id)) return id;
@@ -248,7 +240,7 @@ export class ImagePulls {
     const left = await readdir(directory).catch(() => []);
     for (const name of left) {
       const own = join(directory, name);
-      await this.#kill(own);
+      await killCommands(this.#options.clock, own);
       const text = await readFile(join(own, NOTE), "utf8").catch(() => "");
       const note = noteOf(text);
       if (note !== null) await this.#unname(note);
@@ -285,34 +277,6 @@ export class ImagePulls {
       this.#options.log.warn("layers without an image not removed", { error: result.stderr.trim().slice(-500) });
     }
     return "locked";
-  }
-
-  async #killUntil(directory: string, state: { readonly isOver: boolean }): Promise<void> {
-    while (!state.isOver) {
-      await this.#kill(directory);
-      await sleep(this.#options.clock, LIMITS.pull_kill_interval_ms);
-    }
-  }
-
-  /** Kills the processes of a pull: buildah leads a group of its own (I3). Resolves when none is found. */
-  async #kill(directory: string): Promise<void> {
-    const isOf = (args: readonly string[]) => args.some((one) => one.startsWith(`${directory}/`));
-    for (;;) {
-      const found = await findProcesses(isOf);
-      if (found.length === 0) return;
-      for (const { pid } of found) killGroup(pid);
-      await sleep(this.#options.clock, LIMITS.pull_kill_interval_ms);
-    }
-  }
-}
-
-function killGroup(pid: number): void {
-  for (const target of [-pid, pid]) {
-    try {
-      process.kill(target, "SIGKILL");
-    } catch {
-      // It has ended, or leads no group.
-    }
   }
 }
 

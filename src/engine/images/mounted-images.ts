@@ -3,7 +3,7 @@
  *
  * G1 A reference names the image that has it in the store now: it is looked up again after every change of the store.
  * G2 An image stays mounted while a container needs its mount. Unneeded, it stays while a remembered reference names it.
- * G3 The store keeps an image while it is pulled, and until its pull is released.
+ * G3 The store keeps an image while it is pulled or exported, and until its pull is released.
  * G4 A container in a user namespace needs the layers and no mount. It takes them from the store's files if a name of this daemon
  *    keeps the image there; that name stays while the container needs the image.
  */
@@ -15,8 +15,18 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import { SCRATCH_IMAGE } from "../../base/scratch-image.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
-import type { FoundImage, ImageConfig, ImageDescription, ImagePull, Images, PulledImage } from "../ports/images.ts";
+import type {
+  ExportedImage,
+  FoundImage,
+  ImageConfig,
+  ImageDescription,
+  ImageExport,
+  ImagePull,
+  Images,
+  PulledImage,
+} from "../ports/images.ts";
 import { parseImageConfig, releaseOf } from "./image-config.ts";
+import type { ImageExports } from "./image-exports.ts";
 import type { ImagePulls } from "./image-pulls.ts";
 import type { ImageStore, LayeredImage, MountedImage } from "./image-store.ts";
 import type { StoreFiles } from "./store-files.ts";
@@ -45,6 +55,7 @@ export interface MountedImagesOptions {
   readonly images: ImageStore;
   readonly files: StoreFiles;
   readonly pulls: ImagePulls;
+  readonly exports: ImageExports;
   readonly log: Log;
   /** Maximum number of remembered references; a new one evicts the least recently used. */
   readonly references_max: number;
@@ -74,7 +85,7 @@ export class MountedImages implements Images {
   /** Mounting and unmounting of one image, one after the other. */
   readonly #turns = new KeyedMutex();
   #pinned: MountedImage | null = null;
-  /** G3: the number of unreleased pulls of each image that has some. */
+  /** G3: the number of unreleased pulls and running exports of each image that has some. */
   readonly #pulled = new Map<string, number>();
   /** Ids of images that `keep` would have removed, and containers needed. */
   readonly #blocked = new Set<string>();
@@ -156,6 +167,15 @@ export class MountedImages implements Images {
     return held.pulled;
   }
 
+  async export(of: ImageExport): Promise<ExportedImage> {
+    const { release } = this.#holdPulled(of.id);
+    try {
+      return await this.#options.exports.export(of);
+    } finally {
+      release();
+    }
+  }
+
   describe(id: string): Promise<ImageDescription> {
     return this.#options.files.describe(id);
   }
@@ -169,9 +189,10 @@ export class MountedImages implements Images {
   }
 
   async #keep(ids: ReadonlySet<string>): Promise<void> {
-    const { images, files, pulls, log, withLauncher } = this.#options;
+    const { images, files, pulls, exports, log, withLauncher } = this.#options;
     this.#blocked.clear();
     await pulls.begin();
+    await exports.begin();
     for (const row of await files.images()) {
       const kept = images.keptNames(row);
       // Set-up keeps the pinned image without a tag.

@@ -58,6 +58,33 @@ export interface PulledImage {
   release(): void;
 }
 
+export interface ImageExport {
+  readonly id: string;
+  /** Uncompressed bytes of its layers. */
+  readonly size_bytes: number;
+  readonly timeout_ms: number;
+  /** Ends the export with the signal's reason. */
+  readonly signal: AbortSignal;
+}
+
+export interface ExportedLayer {
+  /** Of the file. */
+  readonly digest: string;
+  readonly size_bytes: number;
+  /** File with the layer as tar, compressed by gzip. */
+  readonly path: string;
+}
+
+/** An image as files, until `release`. */
+export interface ExportedImage {
+  /** As stored: its digest is the image's id. */
+  readonly config: Buffer;
+  /** The lowest first; one may be in the image more than once. */
+  readonly layers: readonly ExportedLayer[];
+  /** Removes the files. Never rejects; harmless when repeated. */
+  release(): Promise<void>;
+}
+
 export interface StoredLayer {
   /** Of the layer as the registry has it. */
   readonly digest: string;
@@ -98,6 +125,12 @@ export interface Images {
    * and buildah's last line.
    */
   pull(of: ImagePull): Promise<PulledImage>;
+  /**
+   * Writes the layers of an image into files of the data disk. The store keeps the image meanwhile. Whatever ends an export early, a
+   * crash included, nothing of it stays longer than until the next boot. Rejects with NOT_FOUND, IMAGE_INVALID for a manifest of
+   * an old format, TIMEOUT, CAPACITY_FULL for a full disk or too many exports, the signal's reason, and otherwise with INTERNAL.
+   */
+  export(of: ImageExport): Promise<ExportedImage>;
   /** Describes an image by its id. Rejects with NOT_FOUND. */
   describe(id: string): Promise<ImageDescription>;
   /**

@@ -36,7 +36,7 @@ export async function ignoredOf(session: FileSession, buildfile: string): Promis
     if (patterns.length > LIMITS.build_ignore_patterns_max) {
       throw new AppError("INVALID_ARGUMENT", `${name}: too many patterns (limit ${LIMITS.build_ignore_patterns_max})`);
     }
-    const matcher = dockerignore.default().add(patterns);
+    const matcher = dockerignore.default({ ignorecase: false }).add(patterns);
     return (path) => matcher.ignores(shownWhole(path));
   }
   return nothing;

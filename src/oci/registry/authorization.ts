@@ -1,5 +1,5 @@
 /**
- * How a pull proves to a registry who it is: Basic, or a bearer token that a realm issues for the repository.
+ * How a pull or a push proves to a registry who it is: Basic, or a bearer token that a realm issues for the repository.
  *
  * A1. Credentials go to the registry's own origin and to the realm that it names, and nowhere else: the guard of outgoing requests
  *     takes no headers to another origin.
@@ -31,7 +31,7 @@ interface Challenge {
 const CHALLENGE_PART = /[\s,]*([\w!#$%&'*+.^`|~-]+)(?:\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]*)))?/y;
 /** What goes into a header as it is. */
 const TOKEN = /^[\x21-\x7e]+$/;
-const PULL_SCOPE = /^repository:[a-z0-9./_:-]+:pull$/;
+const SCOPE = /^(repository:[a-z0-9./_:-]+):(?:pull|push|pull,push|push,pull)$/;
 
 const TokenAnswer = z.object({ token: z.string().optional(), access_token: z.string().optional() });
 
@@ -65,6 +65,8 @@ export interface AuthorizationOptions {
   readonly hosts: RegistryHosts;
   readonly host: RegistryHost;
   readonly repository: string;
+  /** `pull` unless given. */
+  readonly actions?: "pull" | "pull,push";
   readonly credentials: Credentials | null;
   readonly limits: RegistryLimits;
   readonly signal: AbortSignal;
@@ -121,9 +123,9 @@ export class Authorization {
     return denied(this.#options.host, subject, this.hasCredentials);
   }
 
-  /** Asks the realm of a challenge for a token that may pull. */
+  /** Asks the realm of a challenge for a token that may do what is to be done. */
   async #token({ parameters }: Challenge, subject: string): Promise<string> {
-    const { outgoing, hosts, host, repository, credentials, limits, signal } = this.#options;
+    const { outgoing, hosts, host, repository, actions = "pull", credentials, limits, signal } = this.#options;
     if (++this.#tokens_count > limits.registry_tokens_max) throw this.#denied(subject);
     const realm = parameters.get("realm") ?? "";
     const url = URL.parse(realm);
@@ -135,8 +137,8 @@ export class Authorization {
     const scope = parameters.get("scope") ?? "";
     const service = parameters.get("service");
     if (service !== undefined) url.searchParams.set("service", service);
-    // Another scope would ask for more than the pull needs.
-    url.searchParams.set("scope", PULL_SCOPE.test(scope) ? scope : `repository:${repository}:pull`);
+    // Another scope would ask for more than is needed.
+    url.searchParams.set("scope", `${SCOPE.exec(scope)?.[1] ?? `repository:${repository}`}:${actions}`);
     if (credentials !== null && this.#basic !== null) url.searchParams.set("account", credentials.username);
     const place = `token realm ${url.host} of registry ${shownHost(host)}`;
     const answer = await outgoing

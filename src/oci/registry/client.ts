@@ -7,19 +7,10 @@
  * C3. Every rejection is an AppError that names the registry.
  */
 import { createHash } from "node:crypto";
-import type { Clock } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
 import { ANSWER_TOO_LARGE, type OutgoingStream } from "../../base/outgoing-requests.ts";
-import { Authorization, type AuthorizationOptions } from "./authorization.ts";
-import {
-  connectionFailure,
-  isNotConnected,
-  lacking,
-  mayBePlainHttp,
-  shownHost,
-  statusFailure,
-  wrongAnswer,
-} from "./failures.ts";
+import { type ConnectionOptions, RegistryConnection } from "./connection.ts";
+import { connectionFailure, lacking, shownHost, statusFailure, wrongAnswer } from "./failures.ts";
 
 export const INDEX_TYPES: readonly string[] = [
   "application/vnd.oci.image.index.v1+json",
@@ -32,13 +23,7 @@ export const MANIFEST_TYPES: readonly string[] = [
 const MANIFEST_ACCEPT = [...INDEX_TYPES, ...MANIFEST_TYPES].join(", ");
 const BLOB_ACCEPT = "application/octet-stream, */*";
 /** Answers to one request with a challenge: one of a stale token, one of none. */
-const CHALLENGES_MAX = 2;
-/** Attempts at something that stalls: each takes the whole silence. */
-const STALLS_MAX = 2;
-
-export interface ClientOptions extends AuthorizationOptions {
-  readonly clock: Clock;
-}
+export const CHALLENGES_MAX = 2;
 
 /** A manifest as a registry serves it. */
 export interface FetchedManifest {
@@ -64,21 +49,19 @@ export function digestOf(bytes: Uint8Array): string {
 }
 
 export class RegistryClient {
-  readonly #options: ClientOptions;
-  readonly #authorization: Authorization;
-  /** Null until the host has answered. */
-  #protocol: "https:" | "http:" | null = null;
+  readonly #options: ConnectionOptions;
+  readonly #connection: RegistryConnection;
   #isGreeted = false;
 
-  constructor(options: ClientOptions) {
+  constructor(options: ConnectionOptions) {
     this.#options = options;
-    this.#authorization = new Authorization(options);
+    this.#connection = new RegistryConnection(options);
   }
 
   /** Fetches a manifest by its tag or digest. Checks its size, not its content. NOT_FOUND if the registry lacks it. */
   async manifest(reference: string, subject: string): Promise<FetchedManifest> {
     const { limits, host } = this.#options;
-    return this.#retried(async () => {
+    return this.#connection.retried(async () => {
       await this.#greet();
       const { registry_answer_ms: timeout_ms, manifest_bytes_max: bytes_max } = limits;
       const asked = { subject, accept: MANIFEST_ACCEPT, timeout_ms, bytes_max };
@@ -122,8 +105,8 @@ export class RegistryClient {
         return;
       } catch (failure) {
         if (offset - began >= limits.registry_progress_bytes) attempt = 1;
-        if (resumes >= limits.registry_resumes_max || !this.#mayRetry(failure, attempt)) throw failure;
-        await this.#pause(attempt++, failure);
+        if (resumes >= limits.registry_resumes_max || !this.#connection.mayRetry(failure, attempt)) throw failure;
+        await this.#connection.pause(attempt++, failure);
       }
     }
   }
@@ -178,7 +161,7 @@ export class RegistryClient {
 
   /** With credentials the registry is asked first who may come: some answer 404 for what they hide. */
   async #greet(): Promise<void> {
-    if (this.#isGreeted || !this.#authorization.hasCredentials) return;
+    if (this.#isGreeted || !this.#connection.authorization.hasCredentials) return;
     const { limits } = this.#options;
     const asked = { subject: "this user", accept: "application/json", timeout_ms: limits.registry_answer_ms };
     const answer = await this.#sent("", { ...asked, bytes_max: limits.manifest_bytes_max });
@@ -191,13 +174,13 @@ export class RegistryClient {
   async #ask(path: string, asked: Asked): Promise<OutgoingStream> {
     const { host, repository } = this.#options;
     for (let challenges = 0; ; challenges++) {
-      const used = this.#authorization.header;
+      const used = this.#connection.authorization.header;
       const answer = await this.#sent(`${repository}/${path}`, asked);
       const isWhole = answer.status === 200;
       if (isWhole || (answer.status === 206 && this.#isFrom(answer, asked.offset ?? 0))) return answer;
       answer.close();
       if (answer.status !== 401 || challenges >= CHALLENGES_MAX) {
-        throw statusFailure(answer, host, asked.subject, this.#authorization.hasCredentials);
+        throw statusFailure(answer, host, asked.subject, this.#connection.authorization.hasCredentials);
       }
       await this.#challenged(answer, used, asked.subject);
     }
@@ -209,28 +192,22 @@ export class RegistryClient {
   }
 
   async #challenged({ headers }: OutgoingStream, used: string | null, subject: string): Promise<void> {
-    await this.#authorization.answer(headers["www-authenticate"] ?? "", used, subject);
+    await this.#connection.authorization.answer(headers["www-authenticate"] ?? "", used, subject);
   }
 
-  /** Sends one request, by https, or by http where the host may speak it and answers nothing else. */
   async #sent(path: string, asked: Asked): Promise<OutgoingStream> {
-    const { host } = this.#options;
-    const protocol = this.#protocol ?? "https:";
-    try {
-      return await this.#opened(protocol, path, asked);
-    } catch (error) {
-      if (this.#protocol !== null || !host.mayBePlain || !mayBePlainHttp(error)) throw this.#failureOf(error, asked);
-    }
-    return this.#opened("http:", path, asked).catch((error) => {
-      throw this.#failureOf(error, asked);
-    });
+    return this.#connection
+      .reach((origin) => this.#opened(origin, path, asked))
+      .catch((error) => {
+        throw this.#failureOf(error, asked);
+      });
   }
 
-  async #opened(protocol: "https:" | "http:", path: string, asked: Asked): Promise<OutgoingStream> {
+  #opened(origin: string, path: string, asked: Asked): Promise<OutgoingStream> {
     const { outgoing, host, limits, signal } = this.#options;
-    const { header } = this.#authorization;
+    const { header } = this.#connection.authorization;
     const offset = asked.offset ?? 0;
-    const answer = await outgoing.open(`${protocol}//${host.host}/v2/${path}`, {
+    return outgoing.open(`${origin}/v2/${path}`, {
       headers: header === null ? {} : { authorization: header },
       common_headers: {
         accept: asked.accept,
@@ -245,8 +222,6 @@ export class RegistryClient {
       authorities: host.authorities,
       signal,
     });
-    this.#protocol = protocol;
-    return answer;
   }
 
   #failureOf(error: unknown, { subject, bytes_max }: Asked): unknown {
@@ -256,40 +231,5 @@ export class RegistryClient {
       return this.#invalid(subject, `is too large (limit ${bytes_max} bytes)`);
     }
     return connectionFailure(error, host);
-  }
-
-  #mayRetry(failure: unknown, attempt: number): failure is AppError {
-    const { limits, signal } = this.#options;
-    if (!(failure instanceof AppError) || !failure.retryable || signal.aborted) return false;
-    if (this.#protocol === null && isNotConnected(failure.cause)) return false;
-    if ((failure.retry_after ?? 0) * 1_000 > limits.registry_pause_ms_max) return false;
-    return attempt < (failure.code === "TIMEOUT" ? STALLS_MAX : limits.registry_attempts_max);
-  }
-
-  async #retried<T>(work: () => Promise<T>): Promise<T> {
-    for (let attempt = 1; ; attempt++) {
-      try {
-        return await work();
-      } catch (failure) {
-        if (!this.#mayRetry(failure, attempt)) throw failure;
-        await this.#pause(attempt, failure);
-      }
-    }
-  }
-
-  /** Waits before another attempt; longer after each, or as long as the registry asks for. */
-  async #pause(attempt: number, failure: AppError): Promise<void> {
-    const { clock, limits, signal } = this.#options;
-    const backoff_ms = limits.registry_pause_ms * 2 ** (attempt - 1);
-    const pause_ms = Math.max(backoff_ms, (failure.retry_after ?? 0) * 1_000);
-    await new Promise<void>((resolve) => {
-      const cancel = clock.after(Math.min(pause_ms, limits.registry_pause_ms_max), resolve);
-      const stop = () => {
-        cancel();
-        resolve();
-      };
-      signal.addEventListener("abort", stop, { once: true });
-    });
-    if (signal.aborted) throw signal.reason;
   }
 }

@@ -28,6 +28,7 @@ import { type PullProgress, PullServer } from "./pull-server.ts";
 import { ownImage, plainImage, type ServedImage } from "./served-image.ts";
 import { acceptsEverything } from "./signature-policy.ts";
 import type { ImageSource } from "./source.ts";
+import { RegistryUploads } from "./uploads.ts";
 
 export type { Credentials } from "./authorization.ts";
 export type { PullProgress } from "./pull-server.ts";
@@ -47,6 +48,15 @@ export interface RegistryGatewayOptions extends RegistryHostsOptions {
   readonly limits?: RegistryLimits;
 }
 
+/** Who speaks with which registry. */
+export interface RegistryRequest {
+  readonly reference: ImageReference;
+  readonly credentials: Credentials | null;
+  /** True with the operator's own key. */
+  readonly isOperator: boolean;
+  readonly signal: AbortSignal;
+}
+
 interface ServeRequest {
   readonly reference: ImageReference;
   /** Of all layers together, uncompressed. Above it the pull fails with QUOTA_EXCEEDED. */
@@ -55,11 +65,8 @@ interface ServeRequest {
   readonly signal: AbortSignal;
 }
 
-export interface PullRequest extends ServeRequest {
+export interface PullRequest extends ServeRequest, RegistryRequest {
   readonly platform: Platform;
-  readonly credentials: Credentials | null;
-  /** True with the operator's own key. */
-  readonly isOperator: boolean;
   /** Path of the signature policy of buildah; null: its own. */
   readonly policy_file: string | null;
 }
@@ -117,6 +124,15 @@ export class RegistryGateway {
     this.#limits = options.limits ?? LIMITS;
     rmSync(options.directory, { recursive: true, force: true });
     mkdirSync(options.directory, { recursive: true, mode: 0o700 });
+  }
+
+  /** Returns what uploads to the repository of a reference. A push goes to the registry itself, without buildah. */
+  uploads({ reference, credentials, isOperator, signal }: RegistryRequest): RegistryUploads {
+    const { clock, outgoing } = this.#options;
+    const host = this.#hosts.withoutMirror(reference.registry, isOperator);
+    const { repository } = reference;
+    const common = { clock, outgoing, limits: this.#limits, hosts: this.#hosts };
+    return new RegistryUploads({ ...common, host, repository, credentials, signal });
   }
 
   /**

@@ -76,7 +76,15 @@ export class RegistryHosts {
 
   /** `isOperator`: with the operator's own key. */
   of(registry: string, isOperator: boolean): RegistryHost {
-    const mirror = this.#mirrors.get(registry);
+    return this.#of(registry, isOperator, this.#mirrors.get(registry));
+  }
+
+  /** The registry itself, for a push: a mirror has what others pushed. */
+  withoutMirror(registry: string, isOperator: boolean): RegistryHost {
+    return this.#of(registry, isOperator, undefined);
+  }
+
+  #of(registry: string, isOperator: boolean, mirror: string | undefined): RegistryHost {
     const own = registry === DEFAULT_REGISTRY ? DEFAULT_REGISTRY_HOST : registry;
     const host = mirror ?? own;
     // Another name is what its name server says, which may be somebody else's.
