@@ -60,6 +60,7 @@ export class BuildLog {
   output(stream: OutputStream, bytes: Buffer): void {
     this.#waiting[stream] += this.#decoders[stream].write(bytes);
     if (this.#waiting[stream].length >= LIMITS.build_log_piece_bytes) this.#drain(stream, false);
+    this.#schedule();
   }
 
   /** Passes on what was gathered. */
@@ -104,8 +105,13 @@ export class BuildLog {
     const shown = isFull ? "… the rest of the output is not in the log\n" : text;
     const data = { reference, step: this.#step, steps: steps_count, stream, text: shown };
     this.#events.push({ name: "image_update", event_type: "build_log", operation_id, data });
+    this.#schedule();
+  }
+
+  /** Sends what has come within an interval. The beginning of a secret waits for the next output or the step's end. */
+  #schedule(): void {
     this.#cancelSend ??= this.#options.clock.after(LIMITS.build_log_interval_ms, () => {
-      this.flush();
+      for (const stream of ["stdout", "stderr"] as const) this.#drain(stream, false);
       this.#send();
     });
   }

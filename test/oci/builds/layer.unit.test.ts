@@ -139,4 +139,16 @@ describe("the log of a build", () => {
     await build.close();
     expect(texts()).not.toMatch(/secret|second/);
   });
+
+  it("tells output while the command runs, without the beginning of a secret", async () => {
+    const build = log();
+    build.begin(1, "step;", [Buffer.from("top-secret-value")]);
+    await expect.poll(texts, { timeout: 20_000 }).toBe("step;");
+    build.output("stdout", Buffer.from("0123456789abcdef waits top-sec"));
+    await expect.poll(texts, { timeout: 20_000 }).toContain("0123456789a");
+    expect(texts()).not.toContain("top");
+    build.output("stdout", Buffer.from("ret-value end"));
+    await build.close();
+    expect(texts()).toBe("step;0123456789abcdef waits *** end");
+  });
 });
