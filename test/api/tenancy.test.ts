@@ -187,7 +187,7 @@ describe("what all tenants share", () => {
 
 describe("what is another tenant's", () => {
   // What it names is made where it is missing: a test of its own below.
-  const isMaking = ({ operation }: (typeof ROUTES)[number]) => operation === "setSecret";
+  const isMaking = ({ operation }: (typeof ROUTES)[number]) => ["setSecret", "setRegistry"].includes(operation);
   const withIds = ofTenants.filter(
     (route) => (parametersOf(route).length > 0 || isByReference(route)) && !isMaking(route),
   );
