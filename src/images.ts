@@ -13,6 +13,7 @@ import { Builds, type BuildsOptions } from "./oci/builds/service.ts";
 import type { RegistryCredentials } from "./oci/credentials/service.ts";
 import { ImageImports } from "./oci/imports.ts";
 import { LayerChecks } from "./oci/layers/checker.ts";
+import { ImageLoads } from "./oci/loads/service.ts";
 import { Pulls } from "./oci/pulls.ts";
 import { Pushes } from "./oci/pushes.ts";
 import { RegistryGateway } from "./oci/registry/gateway.ts";
@@ -63,6 +64,7 @@ export function makeTransfers(
     imports: new ImageImports({ tenant_images, arrivals, gateway }),
     pushes: new Pushes(common),
     saves: new Saves(common),
+    loads: new ImageLoads({ ...common, arrivals, ids, directory: `${config.data_dir}/image-loads` }),
   };
 }
 

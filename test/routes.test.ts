@@ -50,6 +50,7 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "DELETE /api/secrets/:name": "the same",
   "GET /api/operator/secrets-key": "the operator sees when the earlier key is gone",
   "POST /api/operator/secrets-key/rotate": "a key that leaked is replaced while the daemon runs",
+  "POST /api/oci/images/load": "an image comes to a machine without a registry",
   "POST /api/oci/images/tag": "an image that was pulled gets a name of one's own",
   "POST /api/oci/images/push": "an image that was built here goes where others pull it",
   "GET /api/oci/images/save": "an image goes to a machine without a registry",

@@ -57,6 +57,7 @@ export const FAILPOINTS = [
   "oci.build.layered",
   "oci.push.exported",
   "oci.push.uploaded",
+  "oci.load.kept",
   "volumes.create.made",
   "volumes.delete.ended",
   "volumes.delete.removed",

@@ -28,6 +28,14 @@ export const IMAGE_LIMITS = {
   /** Until the first byte of an archive's layers, and until its last byte. */
   image_export_ms: 1_800_000,
   image_save_ms: 3_600_000,
+  /** An archive of an image as sent, and unpacked: it lies on the data disk while it is loaded. */
+  image_archive_bytes_max: 16 * 1024 * 1024 * 1024,
+  image_archive_entries_max: 2_000,
+  /** Bytes of a file of an archive in one read. */
+  image_load_read_bytes: 256 * 1024,
+  /** Archives that are loaded at once. */
+  image_loads_max: 4,
+  image_loads_per_tenant_max: 2,
   /** Attempts of buildah in one pull, where it fails for another reason than the registry or the image. */
   image_pull_attempts_max: 3,
   /** From the acceptance of a pull to its end. */

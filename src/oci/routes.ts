@@ -12,6 +12,8 @@ import type { BuildContexts } from "./contexts/service.ts";
 import { registryRoutes } from "./credentials/routes.ts";
 import type { RegistryCredentials } from "./credentials/service.ts";
 import { imagesGuide } from "./guide.ts";
+import { loadRoutes } from "./loads/routes.ts";
+import type { ImageLoads } from "./loads/service.ts";
 import type { Pulls } from "./pulls.ts";
 import { SAMPLES } from "./samples.ts";
 import {
@@ -40,6 +42,7 @@ export interface ImageRoutesOptions extends TransferRoutesOptions {
   readonly registry_credentials: RegistryCredentials;
   readonly contexts: BuildContexts;
   readonly builds: Builds;
+  readonly loads: ImageLoads;
 }
 
 const BY_REFERENCE = { reference: "alpine:3.20" };
@@ -65,6 +68,7 @@ export function imageRoutes(options: ImageRoutesOptions) {
     ...contextRoutes(options),
     ...buildRoutes(options),
     ...transferRoutes(options),
+    ...loadRoutes(options),
     ...registryRoutes(options.registry_credentials),
   ];
   const readiness = {

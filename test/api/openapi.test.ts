@@ -121,7 +121,8 @@ const ORDER = [
 
 /** Operations that have ended are all that a test can plant; the others need more than one example gives. */
 const UNSENT = [
-  // Their bodies are archives: code.test.ts sends them.
+  // Their bodies are archives: code.test.ts and image-archives.test.ts send them.
+  "loadImage",
   "uploadCode",
   "putCode",
   "getCode",

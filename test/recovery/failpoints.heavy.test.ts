@@ -88,6 +88,8 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   // Passed by build-contexts.test.ts.
   "oci.context.unpacked": [],
   "oci.context.deleted": [],
+  // Passed by image-archives.test.ts.
+  "oci.load.kept": [],
   // Passed by builds.heavy.test.ts.
   "oci.build.started": [],
   "oci.build.kept": [],

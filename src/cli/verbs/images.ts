@@ -72,6 +72,14 @@ export const IMAGE_VERBS: readonly Verb[] = [
     load: async () => (await import("../images/transfers.ts")).saveImage,
   },
   {
+    name: "load",
+    words: ["[file]"],
+    summary: "load an image from an OCI archive: a file, or standard input",
+    flags: [{ flags: "-t, --tag <reference>", about: "reference of the image (default: its name in the archive)" }],
+    examples: ["hearth load app.tar", "buildah push app:1 oci-archive:app.tar && hearth load app.tar -t app:1"],
+    load: async () => (await import("../images/load.ts")).loadImage,
+  },
+  {
     name: "rmi",
     words: ["<image...>"],
     summary: "delete images that no container uses",
@@ -127,7 +135,7 @@ export const IMAGE_VERBS: readonly Verb[] = [
 ];
 
 /** Verbs that stand alone too: their names are no other verb's. */
-const ALONE = new Set(["images", "pull", "push", "build", "save", "rmi", "tag", "registries"]);
+const ALONE = new Set(["images", "pull", "push", "build", "save", "load", "rmi", "tag", "registries"]);
 export const TOP_IMAGE_VERBS: readonly Verb[] = IMAGE_VERBS.filter(({ name }) => ALONE.has(name));
 
 /** Verbs that have another name in the group. */
