@@ -1,5 +1,6 @@
 /** The verbs of a function's life: made, deployed, changed, looked at, ended. */
 import { LIMITS } from "../../base/limits.ts";
+import { isReference, pullAsked } from "../images/pull-policy.ts";
 import type { Column } from "../output/table.ts";
 import type { Format } from "../output/terminal.ts";
 import { json, shellWord, visible } from "../output/text.ts";
@@ -21,8 +22,16 @@ export function sentence(session: Session, record: FunctionRecord): string {
   return `${visible(record.name)} is ${state}, version ${record.current_version} (${record.id})\n`;
 }
 
+/** The fields that flags give, with the OCI image of an `--image` pulled as `--pull` says. */
+async function pulledFields(session: Session, flags: Flags): Promise<Record<string, unknown>> {
+  const fields = await fieldsOf(flags);
+  if (flags.image === false || (flags.image ?? flags.pull) === undefined) return fields;
+  await pullAsked(session, flags);
+  return isReference(flags) ? { ...fields, oci: true } : fields;
+}
+
 export async function create(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
-  const { handler, ...fields } = await fieldsOf(flags);
+  const { handler, ...fields } = await pulledFields(session, flags);
   if (typeof handler !== "string") throw usage("a function needs a handler", "give --handler or --handler-file");
   const environment = await variablesOf(flags);
   const client = session.client();
@@ -49,7 +58,7 @@ export async function create(session: Session, [name = ""]: Words, flags: Flags)
 }
 
 export async function update(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
-  const fields = await fieldsOf(flags);
+  const fields = await pulledFields(session, flags);
   const change = await environmentChange(flags);
   if (change === null && Object.keys(fields).length === 0) {
     throw usage("nothing to update: no field given", "list the flags with: hearth update --help");

@@ -12,6 +12,7 @@ import {
   seconds,
   type Verb,
 } from "../session/verb.ts";
+import { PULL } from "./pull-flag.ts";
 
 const STATES = ["created", "starting", "running", "exited", "error"];
 
@@ -47,11 +48,7 @@ const RUN_FLAGS: readonly Flag[] = [
   { flags: "--rm", about: "remove the container when it exits" },
   { flags: "--image <name>", about: "image: a profile (prod), or with --oci an OCI reference" },
   { flags: "--oci", about: "treat --image as an OCI reference" },
-  {
-    flags: "--pull <when>",
-    about: "pull the OCI image: missing (default), always or never",
-    choices: ["missing", "always", "never"],
-  },
+  PULL,
   ...ENVIRONMENT,
   { flags: "-l, --label <NAME=VALUE>", about: "set a label; repeatable", parse: collect },
   { flags: "-v, --volume <name:/path>", about: "mount a volume at a path; repeatable", parse: collect },

@@ -2,16 +2,18 @@
 import { CREATE_FLAGS, UPDATE_FLAGS } from "../functions/function-fields.ts";
 import { collect, type Flag, LIMIT, number, type Verb } from "../session/verb.ts";
 import { PROJECT_VERBS } from "./project.ts";
+import { PULL } from "./pull-flag.ts";
 
 const LIFE: readonly Verb[] = [
   {
     name: "create",
     words: ["<name>"],
     summary: "create a function",
-    flags: [...CREATE_FLAGS, { flags: "--deploy", about: "and deploy it" }],
+    flags: [...CREATE_FLAGS, PULL, { flags: "--deploy", about: "and deploy it" }],
     examples: [
       "hearth create hello --handler 'echo hello, $(cat)' --deploy",
       "hearth create report --handler-file report.sh --env-file .env --timeout-seconds 300",
+      "hearth create upper --image alpine:3.20 --oci --handler 'tr a-z A-Z' --deploy",
     ],
     load: async () => (await import("../functions/functions.ts")).create,
   },
@@ -20,7 +22,7 @@ const LIFE: readonly Verb[] = [
     words: ["<function>"],
     summary: "create the next version with changed fields",
     more: "The function switches to the new version when that version is warm. --env and --env-file add to the current variables or replace them by name. Flags with --no- clear a field.",
-    flags: UPDATE_FLAGS,
+    flags: [...UPDATE_FLAGS, PULL],
     examples: [
       "hearth update hello --handler 'echo good day, $(cat)'",
       "hearth update hello --env GREETING=hi --unset-env DEBUG --no-cpu-limit-percent",
