@@ -28,6 +28,7 @@ const SANITIZED = [
 
 /** What a test waits for (`expect.poll`) comes late on a machine whose cores others take: a second is no deadline. */
 const WAITING = { poll: { timeout: 20_000 } };
+const SETUP = ["test/support/slow-answers.ts"];
 
 // biome-ignore lint/style/noDefaultExport: vitest reads the default export of its configuration.
 export default defineConfig({
@@ -47,6 +48,7 @@ export default defineConfig({
           pool: "threads",
           testTimeout: 60_000,
           expect: WAITING,
+          setupFiles: SETUP,
         },
       },
       {
@@ -59,6 +61,7 @@ export default defineConfig({
           testTimeout: 120_000,
           hookTimeout: 300_000,
           expect: WAITING,
+          setupFiles: SETUP,
         },
       },
       {
@@ -69,6 +72,7 @@ export default defineConfig({
           testTimeout: 120_000,
           hookTimeout: 300_000,
           expect: WAITING,
+          setupFiles: SETUP,
         },
       },
       {
@@ -80,6 +84,7 @@ export default defineConfig({
           testTimeout: 300_000,
           hookTimeout: 300_000,
           expect: WAITING,
+          setupFiles: SETUP,
         },
       },
       {
@@ -87,7 +92,7 @@ export default defineConfig({
           name: "sanitized",
           include: SANITIZED,
           env: { HEARTH_TEST_SANITIZED: "1" },
-          setupFiles: ["test/support/sanitized.ts"],
+          setupFiles: [...SETUP, "test/support/sanitized.ts"],
           pool: "forks",
           poolOptions: { forks: { singleFork: true } },
           testTimeout: 300_000,

@@ -209,7 +209,7 @@ function changeRoutes({ images }: ImageRoutesOptions) {
       summary: "Deletes the tenant's images that no container and no function version uses, but for shared ones.",
       body: pruneImages,
       response: prunedImages,
-      example: { body: { older_than_seconds: 86_400 }, response: SAMPLES.pruned },
+      example: { body: { older_than_seconds: 0 }, response: SAMPLES.pruned },
       handler: ({ caller, body }) => images.deleteUnused(caller.tenant_id, body.older_than_seconds),
     }),
     route({
