@@ -15,7 +15,7 @@ interface Services {
   readonly pool: Pool<Call, Outcome>;
   readonly engine: Engine;
   readonly invocations: Invocations;
-  /** Records that expire, each kind pruned after the one before. */
+  /** Records that expire, each kind pruned after the one before, whatever became of that. */
   readonly expiring: readonly { prune(): Promise<void> }[];
 }
 
@@ -43,11 +43,15 @@ export function startPeriodicWork(
       () => LIMITS.prune_interval_ms,
       log,
       async () => {
-        for (const records of expiring) await records.prune();
+        for (const records of expiring) await records.prune().catch((error) => notDone(log, error));
       },
     ),
   ];
   return () => watches.forEach((stop) => void stop());
+}
+
+function notDone(log: Log, error: unknown): void {
+  log.warn("background work failed", { error: errorText(error) });
 }
 
 /** Runs `work` again and again, never twice at a time, until the returned function is called. */
@@ -57,7 +61,7 @@ function every(interval_ms: () => number, log: Log, work: () => Promise<void>): 
     systemClock.after(interval_ms(), () => {
       if (state.isStopped) return;
       work()
-        .catch((error) => log.warn("background work failed", { error: errorText(error) }))
+        .catch((error) => notDone(log, error))
         .finally(next);
     });
   };

@@ -43,6 +43,8 @@ export interface Pruned {
 
 export class UnusedImages {
   readonly #options: UnusedImagesOptions;
+  /** True while the disk is too full and no image can be evicted: the log has it once. */
+  #isStuck = false;
 
   constructor(options: UnusedImagesOptions) {
     this.#options = options;
@@ -74,14 +76,19 @@ export class UnusedImages {
   async evict(): Promise<void> {
     const { log } = this.#options;
     try {
-      if (!this.#isAbove(0)) return;
+      if (!this.#isAbove(0)) {
+        this.#isStuck = false;
+        return;
+      }
       for (
         let count = 0;
         count < LIMITS.image_evictions_per_pass && this.#isAbove(LIMITS.image_disk_margin_percent);
       ) {
         const evicted = await this.#evictNext();
         if (evicted === null) {
-          log.warn("disk of the image store nearly full, and all images are in use", { ...this.#options.readDisk() });
+          const problem = "disk of the image store above HEARTH_IMAGE_DISK_PERCENT: no image can be evicted";
+          if (!this.#isStuck) log.warn(problem, { ...this.#options.readDisk() });
+          this.#isStuck = true;
           return;
         }
         count += evicted;

@@ -381,6 +381,15 @@ describe("the command line", () => {
       expect(await run("--pull", "always")).toMatchObject({ code: 0, out: "hi\n" });
       expect(asked()).toBeGreaterThan(first);
       expect((await own.run(["rmi", "alpine:3.20"])).code).toBe(0);
+
+      const create = ["create", "of-image", "--image", "alpine:3.20", "--handler", "true", "--pull"];
+      expect((await own.run([...create, "never"])).code).toBe(1);
+      expect(await own.run([...create, "missing"])).toMatchObject({ code: 0 });
+      const { body: made } = await a("GET", "/api/functions/by-name/of-image");
+      expect([made.image, made.oci]).toEqual(["docker.io/library/alpine:3.20", true]);
+      expect((await own.run(["rmi", "alpine:3.20"])).code).toBe(1);
+      expect((await own.run(["delete", "of-image"])).code).toBe(0);
+      expect((await own.run(["prune"])).out).toContain("alpine:3.20");
     } finally {
       own.dispose();
     }

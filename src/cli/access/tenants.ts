@@ -1,6 +1,6 @@
 /** Tenants and their limits, the operator's; and `hearth limits`, which shows a tenant its own. */
 import { LIMIT_NAMES, type LimitName, TENANT_LIMITS, TENANT_USES } from "../../base/tenant-limits.ts";
-import { entriesOf } from "../functions/functions.ts";
+import { entriesOf } from "../output/fields.ts";
 import type { Column } from "../output/table.ts";
 import { shellWord, visible } from "../output/text.ts";
 import { bytes, relative } from "../output/time.ts";

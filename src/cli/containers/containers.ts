@@ -3,7 +3,7 @@ import { LIMITS } from "../../base/limits.ts";
 import { counted } from "../../base/plurals.ts";
 import type { ResponseOf } from "../../client/client.ts";
 import { done, operationOf, succeeded } from "../daemon/operations.ts";
-import { entriesOf } from "../functions/functions.ts";
+import { entriesOf } from "../output/fields.ts";
 import type { Column } from "../output/table.ts";
 import type { Format } from "../output/terminal.ts";
 import { shellWord, visible } from "../output/text.ts";

@@ -1,7 +1,7 @@
 /** Work that was accepted: looked at, waited for, cancelled. */
 import { LIMITS } from "../../base/limits.ts";
 import type { ResponseOf } from "../../client/client.ts";
-import { entriesOf } from "../functions/functions.ts";
+import { entriesOf } from "../output/fields.ts";
 import type { Column } from "../output/table.ts";
 import type { Format } from "../output/terminal.ts";
 import { visible } from "../output/text.ts";

@@ -1,10 +1,11 @@
 /** The verbs of a function's life: made, deployed, changed, looked at, ended. */
 import { LIMITS } from "../../base/limits.ts";
 import { isReference, pullAsked } from "../images/pull-policy.ts";
+import { entriesOf } from "../output/fields.ts";
 import type { Column } from "../output/table.ts";
 import type { Format } from "../output/terminal.ts";
-import { json, shellWord, visible } from "../output/text.ts";
-import { relative, stamp } from "../output/time.ts";
+import { shellWord, visible } from "../output/text.ts";
+import { relative } from "../output/time.ts";
 import { usage } from "../session/failure.ts";
 import { readList } from "../session/pages.ts";
 import type { Flags, FunctionRecord, Session, Words } from "../session/session.ts";
@@ -147,15 +148,4 @@ export async function get(session: Session, [name = ""]: Words): Promise<void> {
   const params = { function_id: await session.functionId(name) };
   const record = await session.client().request("GET /api/functions/:function_id", { params });
   session.show(record, () => session.list(entriesOf(record, session.now)));
-}
-
-/** The fields of a record, as they are called in the API; times in words. */
-export function entriesOf(record: object, now: number): [string, string][] {
-  return Object.entries(record).map(([field, value]) => [field, shown(field, value, now)]);
-}
-
-function shown(field: string, value: unknown, now: number): string {
-  if (value === null) return "-";
-  if (field.endsWith("_at") && typeof value === "number") return `${stamp(value)} (${relative(value, now)})`;
-  return typeof value === "object" ? json(value, 0) : String(value);
 }

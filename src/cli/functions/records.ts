@@ -1,12 +1,12 @@
 /** What calls have left: the list of their records, one record, and their outputs in order of time. */
 import { LIMITS } from "../../base/limits.ts";
+import { entriesOf } from "../output/fields.ts";
 import type { Column } from "../output/table.ts";
 import { json, visible } from "../output/text.ts";
 import { milliseconds, relative, stamp } from "../output/time.ts";
 import { readList } from "../session/pages.ts";
 import { eachPoll } from "../session/poll.ts";
 import type { Flags, InvocationRecord, Session, Words } from "../session/session.ts";
-import { entriesOf } from "./functions.ts";
 import { STATUS_FORMATS, timeline } from "./invoke.ts";
 
 const INVOCATIONS_SHOWN = 20;

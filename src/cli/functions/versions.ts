@@ -2,6 +2,7 @@
 import { createWriteStream } from "node:fs";
 import { pipeline } from "node:stream/promises";
 import { LIMITS } from "../../base/limits.ts";
+import { entriesOf } from "../output/fields.ts";
 import type { Column } from "../output/table.ts";
 import type { Format } from "../output/terminal.ts";
 import { shellWord, visible } from "../output/text.ts";
@@ -11,7 +12,7 @@ import { metered } from "../session/meter.ts";
 import { readList } from "../session/pages.ts";
 import type { Flags, Session, Words } from "../session/session.ts";
 import { fileLine, settingLine } from "./changes.ts";
-import { entriesOf, sentence as functionSentence } from "./functions.ts";
+import { sentence as functionSentence } from "./functions.ts";
 
 /** The number of a word like `3` or `v3`. Throws a usage failure for any other. */
 export function versionNumber(word: string | undefined): number {

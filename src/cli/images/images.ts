@@ -4,7 +4,7 @@ import { LIMITS } from "../../base/limits.ts";
 import { counted } from "../../base/plurals.ts";
 import type { RequestOf, ResponseOf } from "../../client/client.ts";
 import { accepted, succeeded } from "../daemon/operations.ts";
-import { entriesOf } from "../functions/functions.ts";
+import { entriesOf } from "../output/fields.ts";
 import type { Column } from "../output/table.ts";
 import { visible } from "../output/text.ts";
 import { bytes, relative } from "../output/time.ts";

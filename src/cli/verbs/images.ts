@@ -108,7 +108,7 @@ export const IMAGE_VERBS: readonly Verb[] = [
     flags: [
       { flags: "--older-than <s>", about: "only images that were last used this many seconds ago", parse: number },
     ],
-    examples: ["hearth image prune", "hearth image prune --older-than 604800"],
+    examples: ["hearth prune", "hearth prune --older-than 604800"],
     load: async () => (await import("../images/images.ts")).pruneImages,
   },
   {
@@ -135,12 +135,13 @@ export const IMAGE_VERBS: readonly Verb[] = [
 ];
 
 /** Verbs that stand alone too: their names are no other verb's. */
-const ALONE = new Set(["images", "pull", "push", "build", "save", "load", "rmi", "tag", "registries"]);
+const ALONE = new Set(["images", "pull", "push", "build", "save", "load", "rmi", "prune", "tag", "registries"]);
 export const TOP_IMAGE_VERBS: readonly Verb[] = IMAGE_VERBS.filter(({ name }) => ALONE.has(name));
 
 /** Verbs that have another name in the group. */
 const IN_GROUP: Readonly<Record<string, Partial<Verb>>> = {
   images: { name: "list", aliases: ["ls"], examples: ["hearth image list alpine"] },
+  prune: { examples: ["hearth image prune --older-than 604800"] },
   rmi: { name: "rm", examples: ["hearth image rm alpine:3.20"] },
 };
 

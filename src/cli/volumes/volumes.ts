@@ -4,7 +4,7 @@ import { counted } from "../../base/plurals.ts";
 import type { ResponseOf } from "../../client/client.ts";
 import { operationOf, succeeded } from "../daemon/operations.ts";
 import { pairs } from "../functions/function-fields.ts";
-import { entriesOf } from "../functions/functions.ts";
+import { entriesOf } from "../output/fields.ts";
 import type { Column } from "../output/table.ts";
 import { visible } from "../output/text.ts";
 import { bytes, relative } from "../output/time.ts";
