@@ -30,7 +30,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   code: ["engine", "store", "yauzl"],
   functions: ["engine", "pool", "runtimes", "store", "events", "code", "lru-cache"],
   secrets: ["store", "events"],
-  oci: ["engine", "store", "events", "operations", "secrets", "piscina", "@balena/dockerignore"],
+  oci: ["engine", "store", "events", "operations", "secrets", "piscina"],
   tenants: [
     "store",
     "events",

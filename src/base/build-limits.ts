@@ -19,11 +19,19 @@ export const BUILD_LIMITS = {
   build_ms: 3_600_000,
   /** A container of a build, unless the tenant's limit is lower. */
   build_memory_mb: 2_048,
-  /** The root of a stage, without its base. */
+  /** All roots of a build together, without their bases. */
   build_disk_mb: 16_384,
+  /** Share of the storage pool that builds leave free. */
+  build_pool_free_ratio: 0.1,
+  /** Cache mounts of one RUN. */
+  build_cache_mounts_max: 4,
   /** Files of a context, or of one source of a COPY: their names are held in memory. */
   build_files_max: 200_000,
-  /** Patterns of .dockerignore, each of which is a regular expression for each file. */
+  /** Characters that variables put into the instructions of one build. */
+  build_expanded_characters_max: 4 * 1024 * 1024,
+  /** Comparisons of patterns with paths in one build: about a second of the main thread, between the reads of files. */
+  build_match_steps_max: 200_000_000,
+  /** Patterns of .dockerignore. */
   build_ignore_bytes_max: 64 * 1024,
   build_ignore_patterns_max: 500,
   /** Globs of one COPY. */
@@ -33,6 +41,8 @@ export const BUILD_LIMITS = {
   /** Log of a build: of the 10,000 events that a tenant has, some 500. */
   build_log_bytes_max: 1024 * 1024,
   build_log_interval_ms: 250,
+  /** Lines of the secrets of a step that the log masks; of more lines it masks whole values alone. */
+  build_masked_texts_max: 256,
   /** End of a failed command's output, in the message of the failure. */
   build_tail_bytes: 700,
   /** Uncompressed layer of a build. */
@@ -49,6 +59,8 @@ export const BUILD_LIMITS = {
   build_cache_mb_per_tenant_max: 8_192,
   build_cache_entries_max: 2_000,
   build_cache_mb_max: 32_768,
+  /** Of the storage pool, whose rest is for containers and volumes. */
+  build_cache_disk_ratio: 0.25,
   /** One cache mount. */
   build_cache_mount_mb: 2_048,
   /** What an entry takes beside its files: a subvolume's own bookkeeping. */

@@ -82,11 +82,15 @@ export class Pushes {
     const { tenant_images, images, events, log } = this.#options;
     const { tenant_id, operation_id, input, signal } = context;
     const { image_id: id, size_bytes } = await tenant_images.exportable(tenant_id, input.reference);
+    const over = new AbortController();
+    const uploads = await this.#uploads(context, over.signal);
+    // A registry that is not there, or refuses, costs no export.
+    await uploads.check();
     context.progress(null, "compressing layers");
     const exported = await images().export({ id, size_bytes, timeout_ms: LIMITS.image_push_ms, signal });
     try {
       failpoint("oci.push.exported");
-      const manifest_digest = await this.#upload(context, exported);
+      const manifest_digest = await this.#upload(context, exported, uploads, over);
       const { reference, target } = input;
       const data = { reference, target, image_id: `sha256:${id}`, manifest_digest };
       await events
@@ -98,24 +102,34 @@ export class Pushes {
     }
   }
 
-  /** Returns the digest of the manifest. */
-  async #upload(context: OperationContext<Asked>, exported: ExportedImage): Promise<string> {
+  async #uploads({ tenant_id, input, signal, attachment }: OperationContext<Asked>, over: AbortSignal) {
     const { gateway, registry_credentials } = this.#options;
-    const { tenant_id, input, signal, attachment } = context;
     const { is_operator: isOperator } = input;
     const reference = parseReference(input.target);
     const given = attachment as Credentials | undefined;
-    const over = new AbortController();
-    const uploads = gateway.uploads({
+    return gateway.uploads({
       reference,
       credentials: given ?? (await registry_credentials.find(tenant_id, reference, isOperator)),
       isOperator,
-      signal: AbortSignal.any([signal, over.signal]),
+      signal: AbortSignal.any([signal, over]),
     });
+  }
+
+  /** Returns the digest of the manifest. */
+  async #upload(
+    context: OperationContext<Asked>,
+    exported: ExportedImage,
+    uploads: RegistryUploads,
+    over: AbortController,
+  ): Promise<string> {
     try {
       await this.#uploadBlobs(context, exported, uploads, over);
       failpoint("oci.push.uploaded");
-      return await uploads.manifest(reference.tag ?? "", manifestOf(exported), MANIFEST_TYPE);
+      return await uploads.manifest(
+        parseReference(context.input.target).tag ?? "",
+        manifestOf(exported),
+        MANIFEST_TYPE,
+      );
     } finally {
       over.abort();
     }

@@ -86,7 +86,10 @@ export class Secrets {
   async remove(tenant_id: string, name: string): Promise<void> {
     const sql = `DELETE FROM secrets WHERE ${AT}`;
     const statement = { sql, args: [tenant_id, this.#options.kind, name], expect_changes: 1 };
-    const conflict = await this.#write([statement], tenant_id, name, "removed");
+    // In turn with `set`, which reads what it has written.
+    const conflict = await this.#changes.run(JSON.stringify([tenant_id, name]), () =>
+      this.#write([statement], tenant_id, name, "removed"),
+    );
     if (conflict !== null) throw secretsNotFound([name]);
   }
 

@@ -96,7 +96,9 @@ function check(asked: FuzzRequest, bytes: Buffer, answer: WireAnswer): void {
     const isOther = answer.status === route.other?.status;
     must(isOther || answer.status === route.status, `not the status ${route.status} of ${nameOf(route)}`);
     const schema = isOther ? route.other.response : route.response;
-    if (!isJson || schema === null) return;
+    // Headers that left early: a stream counts as complete with its headers.
+    const isStream = answer.headers.has("transfer-encoding");
+    if (!isJson || isStream || schema === null) return;
     const { error } = schema.safeParse(JSON.parse(answer.text));
     must(error === undefined, `not the answer of ${nameOf(route)}: ${error}`);
     return;

@@ -50,15 +50,17 @@ export class BuildLog {
   /** G2: values that the step's command can read. */
   begin(step: number, text: string, secrets: readonly Uint8Array[] = []): void {
     this.flush();
-    const lines = secrets.flatMap((value) => Buffer.from(value).toString("utf8").split("\n"));
-    this.#secrets = lines.map((line) => line.trim()).filter(({ length }) => length >= SECRET_LENGTH_MIN);
+    this.#secrets = maskedTexts(secrets);
     this.#step = step;
     this.#tail = "";
     this.#tell("step", text.slice(0, LIMITS.build_log_piece_bytes));
   }
 
   output(stream: OutputStream, bytes: Buffer): void {
+    // Above the bound only the end of the output counts, which the last piece has.
+    if (this.#isFull) this.#waiting[stream] = this.#waiting[stream].slice(-2 * LIMITS.build_log_piece_bytes);
     this.#waiting[stream] += this.#decoders[stream].write(bytes);
+    if (this.#isFull) return;
     if (this.#waiting[stream].length >= LIMITS.build_log_piece_bytes) this.#drain(stream, false);
     this.#schedule();
   }
@@ -74,6 +76,10 @@ export class BuildLog {
     this.#secrets = [];
     this.#send();
     await this.#sending;
+  }
+
+  get #isFull(): boolean {
+    return this.#bytes > LIMITS.build_log_bytes_max;
   }
 
   #drain(stream: OutputStream, isEnd: boolean): void {
@@ -126,6 +132,14 @@ export class BuildLog {
       .then(() => emit(events))
       .catch((error) => log.warn("log of a build not emitted", { error: errorText(error) }));
   }
+}
+
+/** The texts that are written as stars, the longest first: each line of the values, or the values alone if the lines are too many. */
+function maskedTexts(secrets: readonly Uint8Array[]): readonly string[] {
+  const values = secrets.map((value) => Buffer.from(value).toString("utf8").trim());
+  const lines = new Set(values.flatMap((value) => value.split("\n")).map((line) => line.trim()));
+  const texts = lines.size <= LIMITS.build_masked_texts_max ? lines : new Set(values);
+  return [...texts].filter(({ length }) => length >= SECRET_LENGTH_MIN).sort((a, b) => b.length - a.length);
 }
 
 /** Where a piece ends whose JSON fits an event: behind a line if there is one. */

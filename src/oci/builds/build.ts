@@ -13,6 +13,7 @@ import type { BuildLog } from "./build-log.ts";
 import type { BuildCache } from "./cache.ts";
 import { runCommand } from "./commands.ts";
 import { copy, ensureDirectory, type Owner, resolveOwner, writeText } from "./copier.ts";
+import type { MatchBudget } from "./glob.ts";
 import type { Base } from "./plan.ts";
 import { digestOfSource, type Ignored, matches, nothing, toBytes } from "./source-files.ts";
 import { isFileError, StageRoot } from "./stage-root.ts";
@@ -34,6 +35,7 @@ export interface BuildTerms {
   /** Root of the context. */
   readonly context_root: string;
   readonly ignored: Ignored;
+  readonly budget: MatchBudget;
   readonly secrets: ReadonlyMap<string, Uint8Array>;
   readonly steps_count: number;
   readonly signal: AbortSignal;
@@ -43,6 +45,7 @@ export interface BuildTerms {
   readonly onStep: (step: Step, text: string) => void;
 }
 
+const MIB = 1024 * 1024;
 const ROOT: Owner = { uid: 0, gid: 0 };
 
 export class Build {
@@ -64,7 +67,7 @@ export class Build {
     return this.#withContext(async (session) => {
       const digests: string[] = [];
       for (const source of step.sources) {
-        for (const path of await matches(session, source, this.#terms.ignored)) {
+        for (const path of await matches(session, source, this.#terms.ignored, this.#terms.budget)) {
           this.#terms.signal.throwIfAborted();
           digests.push(await digestOfSource(session, path, this.#terms.ignored));
         }
@@ -126,22 +129,55 @@ export class Build {
     return { root: await this.#make(stage.image_id, { root: parent.id }), kept_count: 0 };
   }
 
-  #make(image_id: string | null, from: Parameters<typeof StageRoot.make>[1]): Promise<StageRoot> {
+  async #make(image_id: string | null, from: Parameters<typeof StageRoot.make>[1]): Promise<StageRoot> {
     const { engine, ids } = this.#parts;
-    const { tenant_id, disk_mb } = this.#terms;
+    const { tenant_id } = this.#terms;
+    const { size_mb, free_mb } = await engine.storage.statistics();
+    const kept_mb = Math.ceil(size_mb * LIMITS.build_pool_free_ratio);
+    if (free_mb < kept_mb) {
+      throw new AppError(
+        "CAPACITY_FULL",
+        `storage pool nearly full: ${free_mb} MiB free (builds leave ${kept_mb} MiB)`,
+      );
+    }
+    const disk_mb = await this.#roomFor(null);
     const own = { id: ids.next("bld"), image_id: image_id ?? SCRATCH_IMAGE };
     return StageRoot.make({ containers: engine.containers, storage: engine.storage, tenant_id, disk_mb, ...own }, from);
   }
 
+  /** Megabytes that one root may have: all roots of a build share its limit. Throws BUILD_FAILED. */
+  async #roomFor(own: StageRoot | null): Promise<number> {
+    const { storage } = this.#parts.engine;
+    let bytes = 0;
+    for (const root of [...this.#roots.values(), ...this.#image_roots.values()]) {
+      if (root !== own) bytes += (await storage.usage("containers", root.id)).referenced_bytes;
+    }
+    const { disk_mb } = this.#terms;
+    const left_mb = disk_mb - Math.ceil(bytes / MIB);
+    if (left_mb >= LIMITS.disk_limit_mb_min) return left_mb;
+    throw new AppError(
+      "BUILD_FAILED",
+      `stages of the build too large: ${Math.ceil(bytes / MIB)} MiB (limit ${disk_mb} MiB)`,
+    );
+  }
+
   #tell(step: Step, isKept: boolean): void {
     const { steps_count, log, secrets, onStep } = this.#terms;
+    const own = step.work.type === "run" ? step.work.secrets.map((name) => secrets.get(name)) : [];
     const text = `step ${step.number}/${steps_count}: ${step.text.split("\n", 1)[0]}`;
     onStep(step, text);
-    log.begin(step.number, isKept ? `${text} (cached)` : text, [...secrets.values()]);
+    log.begin(
+      step.number,
+      isKept ? `${text} (cached)` : text,
+      own.filter((value) => value !== undefined),
+    );
   }
 
   async #run(root: StageRoot, step: Step): Promise<void> {
     const { work } = step;
+    if (this.#roots.size + this.#image_roots.size > 1) {
+      await this.#parts.engine.storage.setLimit("containers", root.id, await this.#roomFor(root));
+    }
     if (work.type === "run") await this.#command(root, step);
     else
       await this.#described(step, () => (work.type === "copy" ? this.#copy(root, work) : this.#directory(root, work)));
@@ -205,7 +241,7 @@ export class Build {
     if (step.sources.length === 0) return;
     await this.#withSource(step.from, async (from, ignored) => {
       for (const source of step.sources) {
-        const paths = await matches(from, source, ignored);
+        const paths = await matches(from, source, ignored, this.#terms.budget);
         if (paths.length > 1 && !is_directory) {
           throw new AppError("INVALID_ARGUMENT", "the target of several files must end with /");
         }

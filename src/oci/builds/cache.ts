@@ -5,6 +5,7 @@
  * K1. A row names a subvolume that is complete. A subvolume without a row is what a crash left, and the next boot removes it.
  * K2. Least recently used entries go above the bounds of tenant and node. A row goes before its subvolume.
  * K3. A mounted directory stays, whatever the bounds say, until its command has ended.
+ * K4. Changes of rows and removals take turns: no entry is removed between its lookup and its use, and none is left without a row.
  */
 import { type Clock, toEpochSeconds } from "../../base/clock.ts";
 import { KeyedMutex } from "../../base/concurrency.ts";
@@ -13,6 +14,7 @@ import { failpoint } from "../../base/failpoints.ts";
 import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
+import { Retries } from "../../base/retries.ts";
 import type { Storage } from "../../engine/ports.ts";
 import type { Store, StoredNode } from "../../store/store.ts";
 import { type CacheEntry, CacheRows } from "./cache-rows.ts";
@@ -20,6 +22,8 @@ import { type CacheEntry, CacheRows } from "./cache-rows.ts";
 const MIB = 1024 * 1024;
 const STEP = "bst";
 const MOUNT = "bcm";
+/** The turn of changes (K4). */
+const CHANGES = "changes";
 /** Kind of the subvolumes. */
 export const CACHE_KIND = "snapshots";
 
@@ -41,13 +45,17 @@ export interface HeldMount {
 export class BuildCache {
   readonly #options: BuildCacheOptions;
   readonly #rows: CacheRows;
+  /** K4. */
   readonly #turns = new KeyedMutex();
+  readonly #retries: Retries;
   /** K3: how many commands use a subvolume. */
   readonly #held = new Map<string, number>();
 
   constructor(options: BuildCacheOptions) {
+    const { clock, log } = options;
     this.#options = options;
     this.#rows = new CacheRows(options.store, options.node.seq);
+    this.#retries = new Retries({ clock, log, what: "entry of the build cache", later: (_id, attempt) => attempt() });
   }
 
   /** K1. */
@@ -58,7 +66,7 @@ export class BuildCache {
       const present = (await storage.list(CACHE_KIND)).filter((id) => id.startsWith(STEP) || id.startsWith(MOUNT));
       const entries = await this.#rows.all();
       const known = new Set(entries.map(({ subvolume }) => subvolume));
-      for (const id of present) if (!known.has(id)) await storage.remove(CACHE_KIND, id);
+      for (const id of present) if (!known.has(id)) await this.#discard(id);
       const there = new Set(present);
       for (const entry of entries) {
         if (entry.subvolume !== null && !there.has(entry.subvolume)) await this.#rows.delete(entry);
@@ -83,9 +91,9 @@ export class BuildCache {
       failpoint("oci.build.kept");
       // Files of earlier steps count each time: those may go before this one.
       const { referenced_bytes: size_bytes } = await storage.usage(CACHE_KIND, subvolume);
-      await this.#put({ tenant_id, key, subvolume, image_id: null, size_bytes });
+      await this.#turns.run(CHANGES, () => this.#put({ tenant_id, key, subvolume, image_id: null, size_bytes }));
     } catch (error) {
-      await storage.remove(CACHE_KIND, subvolume).catch(() => {});
+      await this.#discard(subvolume);
       if (!(error instanceof AppError)) throw error;
       log.warn("step of a build not kept", { error: errorText(error) });
     }
@@ -97,14 +105,14 @@ export class BuildCache {
   }
 
   async noteImage(tenant_id: string, key: string, image_id: string): Promise<void> {
-    await this.#put({ tenant_id, key, subvolume: null, image_id, size_bytes: 0 });
+    await this.#turns.run(CHANGES, () => this.#put({ tenant_id, key, subvolume: null, image_id, size_bytes: 0 }));
   }
 
   /** Takes the directory of a cache mount, which is made if it is missing. */
   async mount(tenant_id: string, key: string): Promise<HeldMount> {
     const { ids } = this.#options;
     const storage = this.#options.storage();
-    const id = await this.#turns.run(`${tenant_id} ${key}`, async () => {
+    const id = await this.#turns.run(CHANGES, async () => {
       const found = (await this.#rows.use(tenant_id, key, this.#now()))?.subvolume ?? null;
       const subvolume = found ?? ids.next(MOUNT);
       this.#held.set(subvolume, (this.#held.get(subvolume) ?? 0) + 1);
@@ -125,15 +133,19 @@ export class BuildCache {
         this.#letGo(id);
         const usage = await storage.usage(CACHE_KIND, id).catch(() => null);
         const size_bytes = usage?.referenced_bytes ?? 0;
-        await this.#rows.resize(tenant_id, key, size_bytes, this.#now());
-        await this.#evict(tenant_id);
+        await this.#turns.run(CHANGES, async () => {
+          await this.#rows.resize(tenant_id, key, size_bytes, this.#now());
+          await this.#evict(tenant_id);
+        });
       },
     };
   }
 
   /** Deletes all of a tenant that is being deleted. */
   async eraseAll(tenant_id: string): Promise<void> {
-    for (const entry of await this.#rows.of(tenant_id)) await this.#remove(entry);
+    await this.#turns.run(CHANGES, async () => {
+      for (const entry of await this.#rows.of(tenant_id)) await this.#remove(entry);
+    });
   }
 
   #letGo(id: string): void {
@@ -147,19 +159,23 @@ export class BuildCache {
     const before = await this.#rows.find(tenant_id, key);
     await this.#rows.put(entry, this.#now());
     if (before?.subvolume != null && before.subvolume !== entry.subvolume) {
-      await this.#options.storage().remove(CACHE_KIND, before.subvolume);
+      await this.#discard(before.subvolume);
     }
     await this.#evict(tenant_id);
   }
 
-  /** K2. */
+  /** K2. Never rejects: what stays above the bounds is removed with the next entry. */
   async #evict(tenant_id: string): Promise<void> {
+    const { storage, log } = this.#options;
     const each = { count: LIMITS.build_cache_entries_per_tenant_max, mb: LIMITS.build_cache_mb_per_tenant_max };
-    await this.#shrink(await this.#rows.of(tenant_id), each);
-    await this.#shrink(await this.#rows.all(), {
-      count: LIMITS.build_cache_entries_max,
-      mb: LIMITS.build_cache_mb_max,
-    });
+    try {
+      const { size_mb } = await storage().statistics();
+      const mb = Math.min(LIMITS.build_cache_mb_max, Math.floor(size_mb * LIMITS.build_cache_disk_ratio));
+      await this.#shrink(await this.#rows.of(tenant_id), each);
+      await this.#shrink(await this.#rows.all(), { count: LIMITS.build_cache_entries_max, mb });
+    } catch (error) {
+      log.warn("build cache not evicted", { error: errorText(error) });
+    }
   }
 
   /** Removes the first of `entries`, the least recently used ones, until the rest is within its bounds. */
@@ -177,7 +193,12 @@ export class BuildCache {
 
   async #remove(entry: CacheEntry): Promise<void> {
     await this.#rows.delete(entry);
-    if (entry.subvolume !== null) await this.#options.storage().remove(CACHE_KIND, entry.subvolume);
+    if (entry.subvolume !== null) await this.#discard(entry.subvolume);
+  }
+
+  /** Removes a subvolume without a row. Never rejects: a failure is retried, and the next boot finds the rest. */
+  async #discard(id: string): Promise<void> {
+    await this.#retries.run(id, () => this.#options.storage().remove(CACHE_KIND, id)).catch(() => {});
   }
 
   #now(): number {

@@ -2,12 +2,13 @@
 import { createHash } from "node:crypto";
 import { type FileHandle, open } from "node:fs/promises";
 import { AppError, type ErrorCode, errorText } from "../../base/errors.ts";
-import { LIMITS } from "../../base/limits.ts";
 import { BLOCK_BYTES, layerEnd, layerHeaders, memberOf, padding, paxRecords } from "./layer-tar.ts";
 
 export interface LayerTask {
   readonly source: string;
   readonly target: string;
+  /** Of the layer. */
+  readonly bytes_max: number;
 }
 
 export interface MadeLayer {
@@ -23,12 +24,12 @@ const READ_BYTES = 1024 * 1024;
 const EXTENSION_BYTES_MAX = 1024 * 1024;
 
 /** Makes a layer. An AppError would lose its class on the way out of a thread. */
-export async function makeLayer({ source, target }: LayerTask): Promise<LayerAnswer> {
+export async function makeLayer({ source, target, bytes_max }: LayerTask): Promise<LayerAnswer> {
   const from = await open(source, "r");
   try {
     const to = await open(target, "wx", 0o600);
     try {
-      return await new Conversion(from, to).run();
+      return await new Conversion(from, to, bytes_max).run();
     } finally {
       await to.close();
     }
@@ -42,6 +43,7 @@ export async function makeLayer({ source, target }: LayerTask): Promise<LayerAns
 class Conversion {
   readonly #from: FileHandle;
   readonly #to: FileHandle;
+  readonly #bytes_max: number;
   readonly #hash = createHash("sha256");
   readonly #buffer = Buffer.allocUnsafeSlow(READ_BYTES);
   #begin = 0;
@@ -50,9 +52,10 @@ class Conversion {
   #waiting_bytes = 0;
   #size_bytes = 0;
 
-  constructor(from: FileHandle, to: FileHandle) {
+  constructor(from: FileHandle, to: FileHandle, bytes_max: number) {
     this.#from = from;
     this.#to = to;
+    this.#bytes_max = bytes_max;
   }
 
   async run(): Promise<MadeLayer> {
@@ -130,8 +133,11 @@ class Conversion {
     this.#waiting_bytes = 0;
     this.#hash.update(bytes);
     this.#size_bytes += bytes.length;
-    if (this.#size_bytes > LIMITS.build_layer_bytes_max) {
-      throw new AppError("IMAGE_INVALID", `the layer is too large (limit ${LIMITS.build_layer_bytes_max} bytes)`);
+    if (this.#size_bytes > this.#bytes_max) {
+      throw new AppError(
+        "IMAGE_INVALID",
+        `layer too large: ${this.#size_bytes} bytes (limit ${this.#bytes_max} bytes)`,
+      );
     }
     await this.#to.writeFile(bytes);
   }

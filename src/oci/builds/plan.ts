@@ -3,7 +3,7 @@ import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { invalidLine, readBuildFile } from "./build-file.ts";
 import { type Instruction, instructionOf } from "./instructions.ts";
-import { expand } from "./variables.ts";
+import { expand, newTextBudget } from "./variables.ts";
 
 export type Base =
   | { readonly type: "scratch" }
@@ -72,10 +72,11 @@ export function planOf(request: PlanRequest): Plan {
 
 function globalsOf(before: readonly Instruction[], { arguments: given, platform }: PlanRequest, escape_char: string) {
   const globals = new Map(platformArguments(platform));
+  const budget = newTextBudget();
   for (const one of before) {
     if (one.kind !== "arg") throw invalidLine(one.line, "only ARG may stand before FROM");
     for (const { name, value } of one.entries) {
-      const words = { escape_char, line: one.line, value: (other: string) => globals.get(other) };
+      const words = { escape_char, line: one.line, value: (other: string) => globals.get(other), budget };
       const found = given[name] ?? (value === null ? undefined : expand(value, words));
       if (found !== undefined) globals.set(name, found);
     }
@@ -105,7 +106,7 @@ function stageOf(instructions: readonly Instruction[], earlier: readonly Stage[]
   if (earlier.length >= LIMITS.build_stages_max) {
     throw invalidLine(from.line, `too many stages (limit ${LIMITS.build_stages_max})`);
   }
-  const words = { escape_char, line: from.line, value: (name: string) => globals.get(name) };
+  const words = { escape_char, line: from.line, value: (name: string) => globals.get(name), budget: newTextBudget() };
   const platform = from.platform === null ? "" : expand(from.platform, words);
   if (platform !== "" && platform !== request.platform) {
     throw invalidLine(from.line, `FROM --platform=${platform}: this node builds for ${request.platform}`);

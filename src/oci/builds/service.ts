@@ -30,6 +30,7 @@ import type { TenantImages } from "../service.ts";
 import { Build } from "./build.ts";
 import { BuildLog } from "./build-log.ts";
 import type { BuildCache } from "./cache.ts";
+import { type MatchBudget, newMatchBudget } from "./glob.ts";
 import { baseLayers, imageConfig, NO_LAYERS } from "./image.ts";
 import type { BuildLayers } from "./layers.ts";
 import { type Plan, planOf } from "./plan.ts";
@@ -126,10 +127,11 @@ export class Builds {
     const { contexts, secrets, engine } = this.#options;
     const { tenant_id, input } = context;
     const opened = await contexts.open(tenant_id, input.context_id);
+    const budget = newMatchBudget();
     try {
       const { source, ignored } = await engine.files.with(tenant_id, opened.root, 0, async (session) => ({
         source: await readText(session, input.buildfile, LIMITS.build_file_bytes_max),
-        ignored: await ignoredOf(session, input.buildfile),
+        ignored: await ignoredOf(session, input.buildfile, budget),
       }));
       if (source === null) {
         throw new AppError("INVALID_ARGUMENT", `the context has no build file: '${input.buildfile.slice(0, 256)}'`);
@@ -139,7 +141,7 @@ export class Builds {
       const plan = planOf({ source, arguments: input.build_args, target, platform });
       const values = await secrets.values(tenant_id, input.secrets);
       try {
-        return await this.#planned(context, plan, { root: opened.root, ignored, values });
+        return await this.#planned(context, plan, { root: opened.root, ignored, budget, values });
       } finally {
         wipe(values);
       }
@@ -154,6 +156,7 @@ export class Builds {
     files: {
       readonly root: string;
       readonly ignored: (path: string) => boolean;
+      readonly budget: MatchBudget;
       readonly values: ReadonlyMap<string, Uint8Array>;
     },
   ): Promise<OperationResult> {
@@ -174,14 +177,14 @@ export class Builds {
       {
         ...this.#limits(tenant_id),
         ...{ tenant_id, signal, log, egress: input.egress, no_cache: input.no_cache, secrets: files.values },
-        ...{ context_root: files.root, ignored: files.ignored, steps_count: plan.steps_count },
+        ...{ context_root: files.root, ignored: files.ignored, budget: files.budget, steps_count: plan.steps_count },
         imageId: async (reference) => (await image(reference)).image_id,
         onStep: ({ number }, text) => context.progress((95 * (number - 1)) / plan.steps_count, text),
       },
     );
     try {
       const stages = await evaluate({
-        ...{ tenant_id, plan, arguments: input.build_args, image, egress: input.egress },
+        ...{ tenant_id, plan, arguments: input.build_args, image, egress: input.egress, secrets: input.secrets },
         contextDigest: (step) => build.contextDigest(step),
       });
       const target = stages.get(plan.target.index);

@@ -5,10 +5,10 @@
  * F1. The digest of a source and its copy walk the same entries in the same way: a key says what a copy would do.
  */
 import { createHash } from "node:crypto";
-import dockerignore from "@balena/dockerignore";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { FileEntry, FileSession } from "../../engine/ports.ts";
+import { componentMatcher, ignoreMatcher, type MatchBudget } from "./glob.ts";
 
 /** True for a path, as bytes, that .dockerignore leaves out. */
 export type Ignored = (path: string) => boolean;
@@ -28,21 +28,20 @@ const shown = (bytes: string): string => Buffer.from(bytes, "latin1").toString("
 export const nothing: Ignored = () => false;
 
 /** Reads the patterns at the top of a context. Throws INVALID_ARGUMENT. */
-export async function ignoredOf(session: FileSession, buildfile: string): Promise<Ignored> {
+export async function ignoredOf(session: FileSession, buildfile: string, budget: MatchBudget): Promise<Ignored> {
   for (const name of [`${buildfile}.dockerignore`, ".dockerignore"]) {
     const text = await readText(session, name, LIMITS.build_ignore_bytes_max);
     if (text === null) continue;
-    const patterns = text.split(/\r?\n/).filter((line) => line.trim() !== "" && !line.startsWith("#"));
+    const patterns = toBytes(text)
+      .split(/\r?\n/)
+      .filter((line) => line.trim() !== "");
     if (patterns.length > LIMITS.build_ignore_patterns_max) {
       throw new AppError("INVALID_ARGUMENT", `${name}: too many patterns (limit ${LIMITS.build_ignore_patterns_max})`);
     }
-    const matcher = dockerignore.default({ ignorecase: false }).add(patterns);
-    return (path) => matcher.ignores(shownWhole(path));
+    return ignoreMatcher(patterns, budget);
   }
   return nothing;
 }
-
-const shownWhole = (bytes: string): string => Buffer.from(bytes, "latin1").toString("utf8");
 
 /** The text of a small file; null: there is none. Throws INVALID_ARGUMENT above `bytes_max`. */
 export async function readText(session: FileSession, path: string, bytes_max: number): Promise<string | null> {
@@ -63,23 +62,35 @@ export function absent(error: unknown): null {
   throw error;
 }
 
-/** The paths that a source matches, in order, as bytes. Throws INVALID_ARGUMENT if there is none. */
-export async function matches(session: FileSession, source: string, ignored: Ignored): Promise<readonly string[]> {
+/**
+ * The paths that a source matches, in order, as bytes. A link that a glob matched is taken as it is and never followed: a path has one
+ * spelling. Throws INVALID_ARGUMENT if there is none or too many.
+ */
+export async function matches(
+  session: FileSession,
+  source: string,
+  ignored: Ignored,
+  budget: MatchBudget,
+): Promise<readonly string[]> {
   let found = [""];
+  let isMatched = false;
   for (const part of toBytes(source)
     .split("/")
     .filter((one) => one !== "")) {
+    const isGlob = /[*?[\\]/.test(part);
     const next: string[] = [];
     for (const parent of found) {
       const prefix = parent === "" ? "" : `${parent}/`;
-      if (/[*?[\\]/.test(part)) {
-        const pattern = patternOf(part);
-        for (const name of await namesIn(session, parent)) if (pattern.test(name)) next.push(`${prefix}${name}`);
-      } else if ((await session.stat(asPath(`${prefix}${part}`)).catch(absent)) !== null) {
+      if (isGlob) {
+        const isMatch = componentMatcher(part, budget);
+        for (const name of await namesIn(session, parent, !isMatched)) if (isMatch(name)) next.push(`${prefix}${name}`);
+      } else if (await isThere(session, parent, `${prefix}${part}`, !isMatched)) {
         next.push(`${prefix}${part}`);
       }
+      if (next.length > LIMITS.build_files_max) throw tooMany();
     }
     found = next;
+    isMatched ||= isGlob;
   }
   // An ignored directory may hold what an exception keeps: the walk tells.
   const kept: string[] = [];
@@ -91,8 +102,15 @@ export async function matches(session: FileSession, source: string, ignored: Ign
   return kept;
 }
 
-async function namesIn(session: FileSession, path: string): Promise<readonly string[]> {
-  const entry = await session.stat(at(path), true).catch(absent);
+/** `isFollowed`: the parent may be a link. */
+async function isThere(session: FileSession, parent: string, path: string, isFollowed: boolean): Promise<boolean> {
+  if (!isFollowed && (await session.stat(at(parent)).catch(absent))?.type !== "directory") return false;
+  return (await session.stat(asPath(path)).catch(absent)) !== null;
+}
+
+/** `isFollowed`: the path may be a link. */
+async function namesIn(session: FileSession, path: string, isFollowed: boolean): Promise<readonly string[]> {
+  const entry = await session.stat(at(path), isFollowed).catch(absent);
   if (entry?.type !== "directory") return [];
   const names: string[] = [];
   const page_size = LIMITS.file_page_size_max;
@@ -101,35 +119,6 @@ async function namesIn(session: FileSession, path: string): Promise<readonly str
     names.push(...entries.map(({ name_bytes }) => Buffer.from(name_bytes).toString("latin1")));
     if (total_count > LIMITS.build_files_max) throw tooMany();
     if (page * page_size >= total_count || entries.length === 0) return names.sort();
-  }
-}
-
-/** One component, as path.Match of Go: `*`, `?`, `[…]`, and `\` before a character of no meaning. */
-function patternOf(part: string): RegExp {
-  const quote = (char: string) =>
-    char.replace(/[^\w]/g, (one) => `\\x${one.charCodeAt(0).toString(16).padStart(2, "0")}`);
-  let pattern = "";
-  for (let at = 0; at < part.length; at++) {
-    const char = part[at] ?? "";
-    if (char === "*") {
-      // Several in a row match the same as one, at less cost.
-      if (part[at - 1] !== "*") pattern += ".*";
-    } else if (char === "?") pattern += ".";
-    else if (char === "\\") pattern += quote(part[++at] ?? "\\");
-    else if (char === "[") {
-      const end = part.indexOf("]", at + 2);
-      if (end < 0) throw new AppError("INVALID_ARGUMENT", `malformed pattern: '${shown(part)}'`);
-      const inside = part.slice(at + 1, end);
-      const isNot = inside.startsWith("^");
-      const ranges = (isNot ? inside.slice(1) : inside).replace(/[^\w-]/g, quote);
-      pattern += `[${isNot ? "^" : ""}${ranges}]`;
-      at = end;
-    } else pattern += quote(char);
-  }
-  try {
-    return new RegExp(`^${pattern}$`, "s");
-  } catch {
-    throw new AppError("INVALID_ARGUMENT", `malformed pattern: '${shown(part)}'`);
   }
 }
 

@@ -5,7 +5,8 @@
  *     with, its command with environment, user and directory, and of a copy what is copied. Two steps with one key have the
  *     same result, or differ only in what their commands did differently.
  * T2. The key is known before anything runs, so that a build runs no step whose result is kept.
- * T3. Values of secrets are in no key. A step that reads a secret is repeated when its command changes, not its secret.
+ * T3. Values of secrets are in no key, but the names of those that the request gives to a step are: without them the command does
+ *     something else. A step that reads a secret is repeated when its command changes, not its secret.
  */
 import { createHash } from "node:crypto";
 import { posix } from "node:path";
@@ -17,7 +18,7 @@ import type { CopyInstruction, Instruction, RunInstruction } from "./instruction
 import type { RunMount } from "./mounts.ts";
 import type { Base, Plan, Stage } from "./plan.ts";
 import { Settings } from "./settings.ts";
-import { expand, expandVariables, type Words } from "./variables.ts";
+import { expand, expandVariables, newTextBudget, type TextBudget, type Words } from "./variables.ts";
 
 /** Version of the executor: another one has other results for the same steps. */
 const VERSION = 1;
@@ -29,6 +30,8 @@ export interface RunStep {
   readonly user: string | null;
   readonly working_directory: string;
   readonly mounts: readonly RunMount[];
+  /** Names of the secrets of its mounts that the request gives (T3). */
+  readonly secrets: readonly string[];
   readonly has_network: boolean;
 }
 
@@ -95,6 +98,8 @@ export interface Evaluation {
   /** Digest of what a step copies from the context. */
   readonly contextDigest: (step: CopyStep, line: number) => Promise<string>;
   readonly egress: unknown;
+  /** Names of secrets in the request. */
+  readonly secrets: readonly string[];
 }
 
 export function digestOf(value: unknown): string {
@@ -104,7 +109,7 @@ export function digestOf(value: unknown): string {
 /** Evaluates all stages of a plan, by their index. Throws INVALID_ARGUMENT and what finding an image throws. */
 export async function evaluate(evaluation: Evaluation): Promise<ReadonlyMap<number, EvaluatedStage>> {
   const done = new Map<number, EvaluatedStage>();
-  const counter = { number: 0 };
+  const counter = { number: 0, budget: newTextBudget() };
   for (const stage of evaluation.plan.stages) {
     done.set(stage.index, await new StageEvaluation(evaluation, stage, done, counter).run());
   }
@@ -115,7 +120,7 @@ class StageEvaluation {
   readonly #evaluation: Evaluation;
   readonly #stage: Stage;
   readonly #earlier: ReadonlyMap<number, EvaluatedStage>;
-  readonly #counter: { number: number };
+  readonly #counter: { number: number; readonly budget: TextBudget };
   readonly #steps: Step[] = [];
   readonly #history: HistoryLine[] = [];
   readonly #args = new Map<string, string>();
@@ -126,7 +131,7 @@ class StageEvaluation {
     evaluation: Evaluation,
     stage: Stage,
     earlier: ReadonlyMap<number, EvaluatedStage>,
-    counter: { number: number },
+    counter: { number: number; readonly budget: TextBudget },
   ) {
     this.#evaluation = evaluation;
     this.#stage = stage;
@@ -152,7 +157,7 @@ class StageEvaluation {
     const { tenant_id, image } = this.#evaluation;
     if (base.type === "stage") {
       const parent = this.#earlier.get(base.index) ?? null;
-      if (parent === null) throw new AppError("INVALID_ARGUMENT", "a stage begins with a later one");
+      if (parent === null) throw new AppError("INVALID_ARGUMENT", "stage refers to a later stage");
       this.#settings = parent.settings.copy();
       this.#key = parent.key;
       return { image_id: parent.image_id, parent };
@@ -182,7 +187,7 @@ class StageEvaluation {
         for (const { name, value } of instruction.pairs) settings.labels.set(expand(name, words), expand(value, words));
         break;
       case "run":
-        this.#add(instruction, this.#runStep(instruction));
+        this.#add(instruction, this.#runStep(instruction, instruction.line));
         has_files = true;
         break;
       case "copy": {
@@ -229,7 +234,7 @@ class StageEvaluation {
   #words(line: number): Words {
     const value = (name: string) =>
       this.#settings.environment.get(name) ?? this.#args.get(name) ?? (name === "PATH" ? PATH_INSIDE : undefined);
-    return { escape_char: this.#evaluation.plan.escape_char, line, value };
+    return { escape_char: this.#evaluation.plan.escape_char, line, value, budget: this.#counter.budget };
   }
 
   #declare(name: string, value: string | null, words: Words): void {
@@ -252,8 +257,15 @@ class StageEvaluation {
     return posix.resolve(this.#settings.working_directory, path);
   }
 
-  #runStep({ command, mounts, has_network }: RunInstruction): RunStep {
+  #runStep({ command, mounts, has_network }: RunInstruction, line: number): RunStep {
     const settings = this.#settings;
+    const given = new Set(this.#evaluation.secrets);
+    if (mounts.filter(({ type }) => type === "cache").length > LIMITS.build_cache_mounts_max) {
+      throw invalidLine(line, `too many cache mounts (limit ${LIMITS.build_cache_mounts_max})`);
+    }
+    const wanted = mounts.filter((mount) => mount.type === "secret");
+    const missing = wanted.find(({ id, is_required }) => is_required && !given.has(id));
+    if (missing !== undefined) throw invalidLine(line, `the request names no secret ${missing.id}`);
     return {
       type: "run",
       argv: settings.argv(command),
@@ -261,6 +273,7 @@ class StageEvaluation {
       user: settings.user,
       working_directory: settings.working_directory,
       mounts,
+      secrets: wanted.map(({ id }) => id).filter((id) => given.has(id)),
       has_network,
     };
   }

@@ -1,11 +1,20 @@
 /** Variables, quotes and escapes in an instruction, as the reference of Dockerfiles has them. */
+import { LIMITS } from "../../base/limits.ts";
 import { invalidLine } from "./build-file.ts";
+
+/** Characters that the expansions of one build may still have: variables of a short file may stand for gigabytes. */
+export interface TextBudget {
+  characters: number;
+}
+
+export const newTextBudget = (): TextBudget => ({ characters: LIMITS.build_expanded_characters_max });
 
 export interface Words {
   readonly escape_char: string;
   /** Undefined: not set. */
   readonly value: (name: string) => string | undefined;
   readonly line: number;
+  readonly budget: TextBudget;
 }
 
 const NAME = /[A-Za-z_]\w*/y;
@@ -50,7 +59,7 @@ class Expansion {
       }
       this.#at++;
       if (char === this.#words.escape_char) parts.push(this.#escaped());
-      else if (char === "$") parts.push(this.#variable(depth));
+      else if (char === "$") parts.push(this.#counted(this.#variable(depth)));
       else if (char === "'" && !this.#isPlain) parts.push(this.#single());
       else if (char === '"' && !this.#isPlain) parts.push(this.#double(depth));
       else parts.push(char);
@@ -83,7 +92,7 @@ class Expansion {
       if (char === undefined) throw this.#refused('a quote " has no end');
       if (char === '"') return parts.join("");
       if (char === "$") {
-        parts.push(this.#variable(depth));
+        parts.push(this.#counted(this.#variable(depth)));
       } else if (char === this.#words.escape_char) {
         const next = this.#text[this.#at] ?? "";
         if (next === '"' || next === "$" || next === char) this.#at++;
@@ -117,6 +126,13 @@ class Expansion {
     if (operation.endsWith("+")) return isSet ? word : "";
     if (!isSet) throw this.#refused(`${name}: ${word === "" ? "not set" : word}`);
     return value ?? "";
+  }
+
+  #counted(value: string): string {
+    const { budget } = this.#words;
+    budget.characters -= value.length;
+    if (budget.characters >= 0) return value;
+    throw this.#refused(`variables too large (limit ${LIMITS.build_expanded_characters_max} characters in a build)`);
   }
 
   #match(pattern: RegExp): string | null {

@@ -44,6 +44,12 @@ export class RegistryUploads {
     });
   }
 
+  /** Rejects unless the registry answers for the repository: with the blob of no bytes, or that it has none. */
+  async check(): Promise<void> {
+    const blob = { digest: digestOf(Buffer.alloc(0)), size_bytes: 0 };
+    await this.#connection.retried(() => this.#has(blob, "the repository"));
+  }
+
   /** Gives a tag a manifest. Returns its digest. */
   async manifest(tag: string, bytes: Buffer, media_type: string): Promise<string> {
     const path = `manifests/${tag}`;
@@ -53,7 +59,7 @@ export class RegistryUploads {
     return digestOf(bytes);
   }
 
-  async #has({ digest, size_bytes }: Blob, subject: string): Promise<boolean> {
+  async #has({ digest, size_bytes }: Pick<Blob, "digest" | "size_bytes">, subject: string): Promise<boolean> {
     const answer = await this.#ask(`blobs/${digest}`, subject, { method: "HEAD" }, [404]);
     const { "content-type": type = "", "content-length": length } = answer.headers;
     // What is no registry says yes to everything.

@@ -27,7 +27,7 @@ describe("a layer", () => {
     for (const file of [source, path]) rmSync(file, { force: true });
     const flags = ["--format=pax", "--numeric-owner", "--xattrs", "--xattrs-include=*", "--sort=name"];
     execFileSync("tar", ["-cf", source, ...flags, "-C", upper, "."]);
-    const made = await makeLayer({ source, target: path });
+    const made = await makeLayer({ source, target: path, bytes_max: LIMITS.build_layer_bytes_max });
     if ("failure" in made) throw new Error(made.failure.message);
     return { made, path, list: execFileSync("tar", ["-tvf", path, "--numeric-owner"]).toString() };
   }
@@ -138,6 +138,17 @@ describe("the log of a build", () => {
     expect(build.tail.endsWith("*** *** end")).toBe(true);
     await build.close();
     expect(texts()).not.toMatch(/secret|second/);
+  });
+
+  it("writes the longest secret as stars, and whole values alone where their lines are too many", async () => {
+    const build = log();
+    const lines = Array.from({ length: LIMITS.build_masked_texts_max + 1 }, (_, i) => `line-${i}`).join("\n");
+    build.begin(1, "step;", [Buffer.from("abcd"), Buffer.from("abcdefgh")]);
+    build.output("stdout", Buffer.from("abcdefgh;"));
+    build.begin(2, "step;", [Buffer.from(lines)]);
+    build.output("stdout", Buffer.from(`line-7;${lines};`));
+    await build.close();
+    expect(texts()).toBe("step;***;step;line-7;***;");
   });
 
   it("tells output while the command runs, without the beginning of a secret", async () => {

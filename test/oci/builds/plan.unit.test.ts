@@ -4,7 +4,7 @@ import { LIMITS } from "../../../src/base/limits.ts";
 import { readBuildFile } from "../../../src/oci/builds/build-file.ts";
 import { planOf } from "../../../src/oci/builds/plan.ts";
 import { type CopyStep, type EvaluatedStage, evaluate, type RunStep } from "../../../src/oci/builds/stages.ts";
-import { expand } from "../../../src/oci/builds/variables.ts";
+import { expand, newTextBudget } from "../../../src/oci/builds/variables.ts";
 
 const PLATFORM = "linux/amd64";
 const IMAGES: Readonly<Record<string, object>> = {
@@ -18,6 +18,7 @@ interface Asked {
   readonly target?: string | null;
   readonly tenant_id?: string;
   readonly digest?: (step: CopyStep) => string;
+  readonly secrets?: readonly string[];
 }
 
 const plan = ({ source, args = {}, target = null }: Asked) =>
@@ -35,6 +36,7 @@ async function stagesOf(asked: Asked) {
     }),
     contextDigest: async (step) => asked.digest?.(step) ?? "same",
     egress: "on",
+    secrets: asked.secrets ?? [],
   });
   return { plan: found, stages, target: stages.get(found.target.index) as EvaluatedStage };
 }
@@ -123,7 +125,7 @@ describe("a build file", () => {
 
 describe("variables", () => {
   const values: Readonly<Record<string, string>> = { a: "1", empty: "" };
-  const words = { escape_char: "\\", line: 1, value: (name: string) => values[name] };
+  const words = { escape_char: "\\", line: 1, value: (name: string) => values[name], budget: newTextBudget() };
   it.each([
     ["$a-${a}", "1-1"],
     ["$none|${none}", "|"],
@@ -250,5 +252,31 @@ describe("the key of a step", () => {
   it("holds no value of an argument that the stage does not declare", async () => {
     const two = "ARG S\nFROM base AS a\nARG S\nRUN a\nFROM base\nRUN b";
     expect(await keyOf({ source: two, args: { S: "1" } })).toBe(await keyOf({ source: two, args: { S: "2" } }));
+  });
+});
+
+describe("a hostile build file", () => {
+  it("cannot make gigabytes of variables", async () => {
+    const labels = Array.from({ length: 12 }, (_, i) => `LABEL l${i}=${"$A".repeat(4_000)}`);
+    const source = ["FROM scratch", `ENV A=${"x".repeat(10_000)}`, ...labels].join("\n");
+    await expect(stagesOf({ source })).rejects.toThrow(/variables too large/);
+    const doubled = Array.from({ length: 60 }, (_, i) => `ARG A${i + 1}=$A${i}$A${i}`);
+    expect(() => plan({ source: ["ARG A0=xxxx", ...doubled, "FROM scratch"].join("\n") })).toThrow(
+      /variables too large/,
+    );
+  });
+
+  it("has another key without a secret, and needs one that is required", async () => {
+    const source = "FROM base\nRUN --mount=type=secret,id=token true";
+    const key = async (secrets: readonly string[]) => (await stagesOf({ source, secrets })).target.key;
+    expect(await key(["token"])).not.toBe(await key([]));
+    expect(await key(["token", "other"])).toBe(await key(["token"]));
+    const required = "FROM base\nRUN --mount=type=secret,id=token,required=true true";
+    await expect(stagesOf({ source: required })).rejects.toThrow(/names no secret token/);
+  });
+
+  it("cannot mount more than a few caches at once", async () => {
+    const caches = Array.from({ length: 5 }, (_, i) => `--mount=type=cache,target=/c${i}`).join(" ");
+    await expect(stagesOf({ source: `FROM base\nRUN ${caches} true` })).rejects.toThrow(/too many cache mounts/);
   });
 });
