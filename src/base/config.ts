@@ -71,8 +71,9 @@ export interface Config {
   /** Of a container or volume for which none is given. */
   readonly disk_limit_mb: number;
   readonly memory_budget_mb: number;
-  /** Size of the storage pool, whose setting keeps the name that operators know; null: half of the disk. */
+  /** Percent of the image store's disk above which unused images are evicted; 100: never. */
   readonly image_disk_percent: number;
+  /** Size of the storage pool, whose setting keeps the name that operators know; null: half of the disk. */
   readonly storage_pool_mb: number | null;
   /** Disk scheduler of the storage pool's loop device. */
   readonly disk_scheduler: DiskScheduler;

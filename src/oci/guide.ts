@@ -6,7 +6,7 @@ import { IMAGE_EXAMPLES } from "./examples.ts";
 export const imagesGuide: Guide<"oci"> = {
   concern: "oci",
   about:
-    "An image is the root file system of containers, with a command, an environment and other settings. A tenant sees and runs only images that it pulled and images that the operator shares. The states below are those of a pull and a push.",
+    "An image is the root file system of containers, with a command, an environment and other settings. A tenant sees and runs only its own images, pulled, built or loaded, and images that the operator shares. The states below are those of a pull, a push and a build.",
   steps: [
     "GET /api/oci/health returns status ok if the image store answers.",
     "POST /api/oci/images/pull with a reference returns the image; with execution=async it returns an operation that shows the progress.",
@@ -23,9 +23,9 @@ export const imagesGuide: Guide<"oci"> = {
   ],
   machine: operationStates,
   states: {
-    accepted: "The pull or push is stored.",
+    accepted: "The pull, push or build is stored.",
     queued: "It waits for others.",
-    running: "The daemon transfers layers; progress_pct and message show how far it is.",
+    running: "The daemon transfers layers or runs steps; progress_pct and message show the progress.",
     succeeded: "The tenant, or the registry, has the image.",
     failed: "It failed; error has the reason.",
     cancelled: "A client cancelled it.",

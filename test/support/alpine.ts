@@ -1,4 +1,4 @@
-/** A registry on loopback in place of docker.io, with an image alpine:3.20 of a few programs of this machine. */
+/** A registry on loopback in place of docker.io, with an image alpine:3.20 of a few files of this machine. */
 import { execFileSync } from "node:child_process";
 import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -22,6 +22,7 @@ export function shellRoot(): Buffer {
     const files = new Map(Object.entries(PROGRAMS));
     for (const program of Object.values(PROGRAMS))
       for (const library of librariesOf(program)) files.set(library, library);
+    files.set("/etc/os-release", "/etc/os-release");
     for (const [path, source] of files) {
       mkdirSync(join(root, dirname(path)), { recursive: true });
       copyFileSync(source, join(root, path));
