@@ -334,7 +334,7 @@ const OPTIONS = {
   oci: false,
 } as const;
 type Options = Pick<VersionedFields, keyof typeof OPTIONS>;
-/** What an image of the tenant gives to calls is kept with the options, and is in no record. */
+/** Settings that an image gives to calls. Stored with the options, absent from records. */
 type Stored = Partial<Options> & { readonly image_settings?: ImageSettings };
 
 /** The options that differ from the default, as JSON; null if none does. */

@@ -37,7 +37,7 @@ export function parseGroupKey(key: string): { readonly function_id: string; read
   return function_id === undefined ? null : { function_id, version: Number(version) };
 }
 
-/** What an image of the tenant gives to the calls of a version. */
+/** Environment and directory that a tenant's image gives to calls. */
 export interface ImageSettings {
   readonly environment: Readonly<Record<string, string>>;
   /** A directory that exists in the image; null if the image names none. */

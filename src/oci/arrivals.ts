@@ -1,5 +1,6 @@
 /**
- * How an image arrives: buildah takes it from a gateway's server into the store, its layers are proven, and the tenant gets a row.
+ * Imports an image: buildah copies it from a gateway's server into the store, the daemon proves its layers and writes the tenant's
+ * row.
  *
  * A1. The engine holds the image until its row is committed or refused.
  * A2. A tenant's row is written after every layer was checked, or was known to be the tenant's.
@@ -22,7 +23,7 @@ export interface ArrivalsOptions {
   readonly log: Log;
 }
 
-/** What becomes of an image that the engine holds. */
+/** Reference and event of an image that the engine holds. */
 export interface Destination {
   readonly tenant_id: string;
   readonly reference: string;

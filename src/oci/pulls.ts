@@ -31,7 +31,7 @@ import type { TenantImages } from "./service.ts";
 
 const LOCAL = "containers-storage:";
 
-/** What an operation keeps of its request. */
+/** Part of a request that its operation keeps. */
 interface Asked {
   readonly reference: string;
   readonly is_local: boolean;

@@ -28,7 +28,7 @@ import type { Blob, RegistryUploads } from "./registry/uploads.ts";
 import type { PushImage } from "./schema.ts";
 import type { TenantImages } from "./service.ts";
 
-/** What an operation keeps of its request. */
+/** Part of a request that its operation keeps. */
 interface Asked {
   /** Complete. */
   readonly reference: string;

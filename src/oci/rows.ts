@@ -55,7 +55,7 @@ const VERSIONS = `SELECT 1 FROM function_versions AS v JOIN functions AS f ON f.
 /** Another reference of the tenant's keeps the image. */
 const OTHERS = "SELECT 1 FROM oci_images AS o WHERE o.tenant_id = ? AND o.image_id = ? AND o.reference <> ?";
 
-/** Who uses the image of a row `i`: its own tenant, or anybody, because tenants may use what was shared once. */
+/** Users of the image of a row `i`: its own tenant, or any, because tenants may use what was shared once. */
 const USERS = { tenant: "AND tenant_id = i.tenant_id", anybody: "" } as const;
 type Users = keyof typeof USERS;
 const isUsed = (by: Users): string => `(EXISTS (SELECT 1 FROM containers
@@ -212,7 +212,7 @@ export class ImageRows {
     return (await this.#store.read(sql, [tenant_id, after, before, LIMITS.list_limit_max])).map(rowOf);
   }
 
-  /** All rows of the image that nobody used for longest, some of many; none if the last use of each was later than `before`. */
+  /** Rows of the least recently used image, at most `image_evictions_per_pass`; none if the last use of each was later than `before`. */
   async leastRecentlyUsed(before: number): Promise<readonly ImageRow[]> {
     const oldest = `SELECT i.image_id FROM oci_images AS i GROUP BY i.image_id
       HAVING max(i.is_shared) = 0 AND max(${LAST_USE}) <= ? AND NOT max(${isUsed("anybody")}) ORDER BY max(${LAST_USE}), min(i.seq) LIMIT 1`;

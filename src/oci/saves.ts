@@ -81,11 +81,11 @@ async function* piecesOf(
 
 function tooMany(reached: "each_max" | "all_max", max: number): AppError {
   return reached === "each_max"
-    ? new AppError("CONCURRENCY_LIMIT", `too many archives of images of the tenant: ${max} (limit ${max})`, {
+    ? new AppError("CONCURRENCY_LIMIT", `too many concurrent saves of images of the tenant (limit ${max})`, {
         hint: "wait until some end",
         retry_after: 5,
       })
-    : new AppError("CAPACITY_FULL", `too many archives of images on this node: ${max} (limit ${max})`, {
+    : new AppError("CAPACITY_FULL", `too many concurrent saves of images on this node (limit ${max})`, {
         retry_after: 5,
       });
 }

@@ -158,7 +158,7 @@ export class TenantImages {
     };
   }
 
-  /** What an export of an image needs: an own one, or one that the operator shares. Throws NOT_FOUND, INVALID_ARGUMENT. */
+  /** Describes an image for its export: an own one, or one that the operator shares. Throws NOT_FOUND, INVALID_ARGUMENT. */
   async exportable(tenant_id: string, text: string): Promise<ExportableImage> {
     const { reference, image_id, size_bytes, details } = await this.#find(tenant_id, text);
     return { reference, image_id, size_bytes, os: details.os, architecture: details.architecture };

@@ -1,4 +1,4 @@
-/** When a command pulls the image that it names. The API never does: a pull is a request of its own. */
+/** Pulls the image of a command as --pull says. The API never pulls by itself. */
 
 import { usage } from "../session/failure.ts";
 import type { Flags, Session } from "../session/session.ts";

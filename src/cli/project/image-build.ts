@@ -1,6 +1,6 @@
 /**
  * `hearth build`: sends a folder to the daemon, builds an image of it there, and shows the log of the build as it grows. The
- * log goes to standard error, the image that comes of it to standard output.
+ * log goes to standard error, the built image to standard output.
  */
 import { resolve } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";

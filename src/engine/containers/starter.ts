@@ -27,7 +27,7 @@ export interface StartParts {
   readonly filter: Filter;
 }
 
-/** What lies below a container's own changes: a root, or layers. */
+/** Files below a container's own changes: a root, or layers. */
 type Lower = OverlayRequest["lower"];
 
 export class ContainerStarter {

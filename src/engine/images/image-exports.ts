@@ -132,7 +132,7 @@ export class ImageExports {
     const argv = [...buildah, "push", "--quiet", ...policy, "--", id, `dir:${join(directory, "image")}`];
     const environment = [...ENVIRONMENT, `TMPDIR=${join(directory, "tmp")}`];
     const result = await withLauncher(async (launcher) => {
-      // What an attempt wrote whose launcher died.
+      // Files of an attempt whose launcher died.
       await rm(join(directory, "image"), { recursive: true, force: true });
       return runKillable(launcher, { argv, timeout_ms, environment }, { clock, directory, signal });
     });

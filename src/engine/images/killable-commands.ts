@@ -13,7 +13,7 @@ export async function runKillable(
   command: SpawnRequest,
   { clock, directory, signal }: { readonly clock: Clock; readonly directory: string; readonly signal: AbortSignal },
 ): Promise<SpawnResult> {
-  // Of a launcher that died the command may live on.
+  // The command may survive its launcher.
   await killCommands(clock, directory);
   const state = { isOver: false };
   const running = launcher.spawn(command).finally(() => {

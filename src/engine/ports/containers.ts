@@ -60,7 +60,7 @@ export interface ContainerSpec {
   readonly tmpfs?: readonly string[];
 }
 
-/** What a container's root differs in from its image, as a tar in a file. */
+/** Changes of a container's root against its image, as a tar file. */
 export interface DifferenceRequest {
   readonly id: string;
   /** Path of the file, which must not be there. */

@@ -38,7 +38,7 @@ export interface InstanceClass {
   readonly foreign?: ForeignRoot;
 }
 
-/** What instances of an image need that lacks the directories and programs of a profile. */
+/** Directories and programs for instances whose image is not a profile. */
 export interface ForeignRoot {
   /** Files of the pinned image by their paths in instances, all in /dev, read-only. */
   readonly pinned_files: Readonly<Record<string, string>>;

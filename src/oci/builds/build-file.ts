@@ -1,6 +1,6 @@
 /**
  * A build file as instructions: logical lines, their keywords, flags and here-documents, as the reference of Dockerfiles has them.
- * What an instruction means is instructions.ts's.
+ * instructions.ts interprets the instructions.
  *
  * B1. A line that ends with the escape character goes on in the next one. Comments and empty lines in between count for nothing.
  * B2. Directives stand above everything else; of those, `escape` has an effect.
@@ -155,10 +155,12 @@ class Reader {
     let text = rest;
     while (text.startsWith("--")) {
       const [word = ""] = splitWords(text.slice(0, LIMITS.build_flag_length_max + 1), this.#escape_char);
-      if (word.length > LIMITS.build_flag_length_max) throw invalidLine(line, "a flag is too long");
+      if (word.length > LIMITS.build_flag_length_max)
+        throw invalidLine(line, `flag too long (limit ${LIMITS.build_flag_length_max} characters)`);
       const [, name, value = null] = FLAG.exec(word) ?? [];
       if (name === undefined) throw invalidLine(line, `malformed flag: '${word}'`);
-      if (flags.length >= LIMITS.build_flags_max) throw invalidLine(line, "too many flags");
+      if (flags.length >= LIMITS.build_flags_max)
+        throw invalidLine(line, `too many flags (limit ${LIMITS.build_flags_max})`);
       flags.push({ name, value });
       text = text.slice(word.length).trimStart();
     }

@@ -117,7 +117,7 @@ function flagsOf<Name extends string>(raw: RawInstruction, known: readonly Name[
     const key = known.find((one) => one === name);
     if (key === undefined) throw invalidLine(raw.line, `${raw.keyword} --${name} is not supported`);
     if (value === null || value === "") throw invalidLine(raw.line, `${raw.keyword} --${name} needs a value`);
-    if (found[key] !== undefined) throw invalidLine(raw.line, `${raw.keyword} --${name} stands twice`);
+    if (found[key] !== undefined) throw invalidLine(raw.line, `duplicate flag: ${raw.keyword} --${name}`);
     found[key] = value;
   }
   return found;

@@ -92,7 +92,7 @@ export function layerHeaders(member: TarMember): { readonly headers: Buffer; rea
   if (name === "" || name === "." || isMountPoint(name, member)) return null;
   const base = name.slice(name.lastIndexOf("/") + 1);
   if (base.startsWith(WHITEOUT)) {
-    throw new AppError("IMAGE_INVALID", `a file of the image has a name that stands for a deletion: ${shown(name)}`);
+    throw new AppError("IMAGE_INVALID", `reserved file name in image: ${shown(name)} (prefix .wh. marks deletions)`);
   }
   if (member.type === "3" && member.device === "0:0") {
     const parent = name.slice(0, name.length - base.length);

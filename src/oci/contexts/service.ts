@@ -10,7 +10,7 @@
 import { unknownCredential } from "../../base/caller.ts";
 import { type Clock, toEpochSeconds } from "../../base/clock.ts";
 import { Underway } from "../../base/concurrency.ts";
-import { AppError } from "../../base/errors.ts";
+import { AppError, errorText } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
@@ -48,7 +48,7 @@ export interface OpenContext {
   release(): void;
 }
 
-/** What an upload may take, in MiB. */
+/** Limits of an upload, in MiB. */
 interface Room {
   readonly disk_mb: number;
   /** Refuses an upload that needs more. */
@@ -79,6 +79,7 @@ export class BuildContexts {
 
   /** Compares disk and rows, before the first upload. Removes what has expired or has no row, in the background. */
   async boot(): Promise<void> {
+    const { log } = this.#options;
     const found = new Set(await this.#options.storage().list("contexts"));
     const known = new Set(await this.#rows.ids());
     for (const id of known) if (!found.has(id)) await this.#rows.drop(id);
@@ -86,7 +87,9 @@ export class BuildContexts {
       for (const id of found) if (!known.has(id)) await this.#free(id);
       await this.prune();
     };
-    void this.#background.add(clear().catch(() => {}));
+    void this.#background.add(
+      clear().catch((error) => log.warn("old build contexts not removed", { error: errorText(error) })),
+    );
   }
 
   /** Begins no more attempts at removals. Resolves when none runs. */
@@ -167,7 +170,7 @@ export class BuildContexts {
         return session.extract(source, { path: "/", onProgress });
       });
       if (done.entry_count === 0)
-        throw new AppError("INVALID_ARGUMENT", "the archive has no entries: send a tar or tar.gz");
+        throw new AppError("INVALID_ARGUMENT", "the archive has no entries", { hint: "send a tar or tar.gz" });
       return done;
     } catch (error) {
       // Only the limit of the subvolume and the space of the whole pool end a write like this.

@@ -1,5 +1,5 @@
 /**
- * How a pull or a push proves to a registry who it is: Basic, or a bearer token that a realm issues for the repository.
+ * Authenticates pulls and pushes to a registry: Basic, or a bearer token that a realm issues for the repository.
  *
  * A1. Credentials go to the registry's own origin and to the realm that it names, and nowhere else: the guard of outgoing requests
  *     takes no headers to another origin.

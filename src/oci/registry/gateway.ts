@@ -48,7 +48,7 @@ export interface RegistryGatewayOptions extends RegistryHostsOptions {
   readonly limits?: RegistryLimits;
 }
 
-/** Who speaks with which registry. */
+/** Registry, credentials and caller of a transfer. */
 export interface RegistryRequest {
   readonly reference: ImageReference;
   readonly credentials: Credentials | null;
@@ -222,7 +222,7 @@ export class RegistryGateway {
   }
 }
 
-/** What a layer is and what it holds: two of these may have one digest or one diff_id, and then lie. */
+/** Key of a layer: digest and diff_id together, because either alone may be false. */
 export function layerKey({ digest, diff_id }: Pick<LayerDescriptor, "digest" | "diff_id">): string {
   return `${digest} ${diff_id}`;
 }

@@ -19,7 +19,7 @@ import type { ImageContent, LayerDescriptor } from "./manifests.ts";
 import type { ServedImage } from "./served-image.ts";
 import type { ImageSource } from "./source.ts";
 
-/** How far a pull is; bytes are those of layers as the source has them. */
+/** Progress of a pull; bytes are compressed bytes of the source. */
 export interface PullProgress {
   readonly done_bytes: number;
   /** Of all layers; those in the store already are never asked for. */

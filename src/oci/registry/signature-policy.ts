@@ -1,6 +1,6 @@
 /**
- * Whether a policy of signatures (containers-policy.json) accepts images of a repository as they are. Only then may buildah be given
- * another manifest than the registry's own. buildah applies the policy in any case: a wrong answer here refuses an image, and lets
+ * Decides if a signature policy (containers-policy.json) accepts images of a repository without a signature. Only then may buildah be
+ * given another manifest than the registry's own. buildah applies the policy in any case: a wrong answer here refuses an image, and lets
  * none in.
  */
 import { readFile } from "node:fs/promises";

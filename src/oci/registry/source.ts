@@ -1,4 +1,4 @@
-/** Where the bytes of one image come from: a registry, or files of this machine. */
+/** Source of the bytes of one image: a registry, or files of this machine. */
 import type { FetchedManifest } from "./client.ts";
 
 export interface ImageSource {

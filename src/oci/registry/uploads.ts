@@ -62,7 +62,7 @@ export class RegistryUploads {
   async #has({ digest, size_bytes }: Pick<Blob, "digest" | "size_bytes">, subject: string): Promise<boolean> {
     const answer = await this.#ask(`blobs/${digest}`, subject, { method: "HEAD" }, [404]);
     const { "content-type": type = "", "content-length": length } = answer.headers;
-    // What is no registry says yes to everything.
+    // A server that is no registry may answer 2xx to any request.
     if (answer.status === 200 && /html/i.test(type))
       throw wrongAnswer(this.#options.host, `HTML instead of ${subject}`);
     return answer.status === 200 && (length === undefined || length === String(size_bytes));
