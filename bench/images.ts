@@ -12,6 +12,7 @@ import { type Daemon, installedImages, withDaemon } from "./daemon.ts";
 import { Connection } from "./http.ts";
 import { type BenchImages, serveImages } from "./image-content.ts";
 import { BuildahPeer } from "./image-peer.ts";
+import { measureRebuilds, type RebuildSubjects } from "./rebuilds.ts";
 import { distribution, evidence, pairedBar, ratioBar, Samples, type Section, timeComparison } from "./report.ts";
 import { median } from "./stats.ts";
 
@@ -202,10 +203,11 @@ async function measure(client: Client, peer: BuildahPeer, images: BenchImages, p
   ];
   await startRounds(client, plan, starts);
   await diskRound(client, large, plan, into.disk);
+  await measureRebuilds(client.daemon, peer, plan, into);
   for (const reference of [large, stacked, single]) await client.removeImage(reference);
 }
 
-interface Subjects extends PullSubjects {
+interface Subjects extends PullSubjects, RebuildSubjects {
   readonly prod: Samples;
   readonly single: Samples;
   readonly stacked: Samples;
@@ -226,6 +228,8 @@ export async function benchImages(plan: ImagesPlan): Promise<Section> {
     stacked: new Samples(`container of an image of ${stacked_count} layers`),
     large: new Samples(`container of the image of ${shape}`),
     disk: new Samples(`disk that ${shared_count} containers of one image add`, "MB"),
+    rebuilt: new Samples("second build of an unchanged file of ten steps"),
+    buildah_rebuilt: new Samples("buildah build --layers of the same"),
   };
   const images = await serveImages(plan);
   try {
@@ -251,7 +255,8 @@ export async function benchImages(plan: ImagesPlan): Promise<Section> {
       `docker-registry, over plain HTTP, in alternating order; ${images.layers_mb.toFixed(0)} MB of files of /usr/lib in gzip, images ` +
       `removed between rounds, dirty pages written before each pull. Containers: POST /api/containers until the 201, ${REST_MS} ms ` +
       "of rest before each, those of different images in turn while another container of each image runs. Disk: what is in " +
-      "use of the storage pool's file system, and du of the store of images.",
+      "use of the storage pool's file system, and du of the store of images. Builds: five COPY of twenty files each and five settings, " +
+      "no RUN; hearth's time includes the upload of the folder, buildah reads it from the disk.",
     rows: subjects.map((samples) => samples.row()),
     bars: [
       pairedBar(`pull of ${shape}, of buildah pull`, into.hearth, into.buildah, "p50", 1.2),
@@ -266,6 +271,7 @@ export async function benchImages(plan: ImagesPlan): Promise<Section> {
         unit: " MB",
         rounds: into.disk.rounds.flat(),
       },
+      pairedBar("second build of ten steps, of buildah build --layers", into.rebuilt, into.buildah_rebuilt, "p50", 1.2),
     ],
     comparisons: [timeComparison(`container of ${shape}, p50, of one of 1 layer`, into.large, into.single, "p50")],
     plots: [

@@ -28,7 +28,7 @@ const SANITIZED = [
 
 /** What a test waits for (`expect.poll`) comes late on a machine whose cores others take: a second is no deadline. */
 const WAITING = { poll: { timeout: 20_000 } };
-const SETUP = ["test/support/slow-answers.ts"];
+const EXEC = ["--import", new URL("support/slow-answers.ts", import.meta.url).pathname];
 
 // biome-ignore lint/style/noDefaultExport: vitest reads the default export of its configuration.
 export default defineConfig({
@@ -39,7 +39,7 @@ export default defineConfig({
     minWorkers: 1,
     maxWorkers: 2,
     // The thread runs beside the process of the tests on containers, which mostly wait.
-    poolOptions: { threads: { minThreads: 1, maxThreads: 1 } },
+    poolOptions: { threads: { minThreads: 1, maxThreads: 1, execArgv: EXEC } },
     projects: [
       {
         test: {
@@ -48,7 +48,6 @@ export default defineConfig({
           pool: "threads",
           testTimeout: 60_000,
           expect: WAITING,
-          setupFiles: SETUP,
         },
       },
       {
@@ -57,11 +56,10 @@ export default defineConfig({
           include: ["test/{engine,code,api,security,recovery}/**/*.test.ts", "runtimes/*/*.test.ts"],
           exclude: [...CLIENTS, "**/*.heavy.test.ts", "**/*.unit.test.ts"],
           pool: "forks",
-          poolOptions: { forks: { singleFork: true } },
+          poolOptions: { forks: { singleFork: true, execArgv: EXEC } },
           testTimeout: 120_000,
           hookTimeout: 300_000,
           expect: WAITING,
-          setupFiles: SETUP,
         },
       },
       {
@@ -72,7 +70,6 @@ export default defineConfig({
           testTimeout: 120_000,
           hookTimeout: 300_000,
           expect: WAITING,
-          setupFiles: SETUP,
         },
       },
       {
@@ -80,11 +77,10 @@ export default defineConfig({
           name: "heavy",
           include: ["test/**/*.heavy.test.ts"],
           pool: "forks",
-          poolOptions: { forks: { singleFork: true } },
+          poolOptions: { forks: { singleFork: true, execArgv: EXEC } },
           testTimeout: 300_000,
           hookTimeout: 300_000,
           expect: WAITING,
-          setupFiles: SETUP,
         },
       },
       {
@@ -92,9 +88,9 @@ export default defineConfig({
           name: "sanitized",
           include: SANITIZED,
           env: { HEARTH_TEST_SANITIZED: "1" },
-          setupFiles: [...SETUP, "test/support/sanitized.ts"],
+          setupFiles: ["test/support/sanitized.ts"],
           pool: "forks",
-          poolOptions: { forks: { singleFork: true } },
+          poolOptions: { forks: { singleFork: true, execArgv: EXEC } },
           testTimeout: 300_000,
           hookTimeout: 300_000,
           expect: WAITING,

@@ -64,7 +64,7 @@ print(json.dumps(answers))
 
 const asKey = (key: string) => ({ "x-api-key": key });
 /** Routes of one image, which go by a reference in the query. */
-const BY_REFERENCE = ["inspectImage", "imageHistory", "deleteImage"];
+const BY_REFERENCE = ["inspectImage", "imageHistory", "saveImage", "deleteImage"];
 const isByReference = ({ operation }: (typeof ROUTES)[number]) => BY_REFERENCE.includes(operation);
 const queryOf = (route: (typeof ROUTES)[number], ids: Ids): string => {
   if (isByReference(route)) return `?reference=${ids.name}`;
