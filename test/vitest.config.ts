@@ -39,7 +39,7 @@ export default defineConfig({
     minWorkers: 1,
     maxWorkers: 2,
     // The thread runs beside the process of the tests on containers, which mostly wait.
-    poolOptions: { threads: { minThreads: 1, maxThreads: 1, execArgv: EXEC } },
+    poolOptions: { threads: { minThreads: 1, maxThreads: 1, execArgv: EXEC }, forks: { execArgv: EXEC } },
     projects: [
       {
         test: {
@@ -56,7 +56,7 @@ export default defineConfig({
           include: ["test/{engine,code,api,security,recovery}/**/*.test.ts", "runtimes/*/*.test.ts"],
           exclude: [...CLIENTS, "**/*.heavy.test.ts", "**/*.unit.test.ts"],
           pool: "forks",
-          poolOptions: { forks: { singleFork: true, execArgv: EXEC } },
+          poolOptions: { forks: { singleFork: true } },
           testTimeout: 120_000,
           hookTimeout: 300_000,
           expect: WAITING,
@@ -77,7 +77,7 @@ export default defineConfig({
           name: "heavy",
           include: ["test/**/*.heavy.test.ts"],
           pool: "forks",
-          poolOptions: { forks: { singleFork: true, execArgv: EXEC } },
+          poolOptions: { forks: { singleFork: true } },
           testTimeout: 300_000,
           hookTimeout: 300_000,
           expect: WAITING,
@@ -90,7 +90,7 @@ export default defineConfig({
           env: { HEARTH_TEST_SANITIZED: "1" },
           setupFiles: ["test/support/sanitized.ts"],
           pool: "forks",
-          poolOptions: { forks: { singleFork: true, execArgv: EXEC } },
+          poolOptions: { forks: { singleFork: true } },
           testTimeout: 300_000,
           hookTimeout: 300_000,
           expect: WAITING,

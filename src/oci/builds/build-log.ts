@@ -2,7 +2,7 @@
  * The log of a build: events with the steps and the output of commands, gathered to pieces, and the end of the output for the
  * message of a failure.
  *
- * G1. A build has a bounded log: above it only steps are told.
+ * G1. A build has a bounded log: above it only steps are logged.
  * G2. Values of secrets are written as stars, also where a command prints them.
  */
 import { StringDecoder } from "node:string_decoder";

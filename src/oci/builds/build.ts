@@ -243,7 +243,10 @@ export class Build {
       for (const source of step.sources) {
         const paths = await matches(from, source, ignored, this.#terms.budget);
         if (paths.length > 1 && !is_directory) {
-          throw new AppError("INVALID_ARGUMENT", "the target of several files must end with /");
+          throw new AppError(
+            "INVALID_ARGUMENT",
+            `COPY target not a directory: '${target}' (several sources need a target that ends with /)`,
+          );
         }
         for (const path of paths) {
           await copy({ from, to, path, target, is_directory, owner, mode, is_add, ignored, signal });

@@ -1,6 +1,6 @@
 /**
- * What builds keep for later ones: the files of a stage after a step, directories of `--mount=type=cache`, and ids of results. Each
- * is one tenant's alone. Files are subvolumes of the storage pool, which share what is the same.
+ * Build cache of tenants: files after steps, cache mounts, ids of results. Each entry belongs to one tenant.
+ * Files are subvolumes of the storage pool, which share what is the same.
  *
  * K1. A row names a subvolume that is complete. A subvolume without a row is what a crash left, and the next boot removes it.
  * K2. Least recently used entries go above the bounds of tenant and node. A row goes before its subvolume.

@@ -74,7 +74,9 @@ export async function runCommand(root: StageRoot, step: RunStep, options: Comman
 function isGiven({ id, is_required }: SecretMount, { secrets }: CommandOptions): boolean {
   if (secrets.has(id)) return true;
   if (!is_required) return false;
-  throw new AppError("INVALID_ARGUMENT", `the request names no secret ${id}`, { hint: "send its name in secrets" });
+  throw new AppError("INVALID_ARGUMENT", `the request names no secret ${id}`, {
+    hint: "send its name in secrets (command line: --secret NAME)",
+  });
 }
 
 async function specOf(
@@ -172,7 +174,7 @@ async function placeSecrets(
 
 async function link(session: FileSession, target: string, path: string): Promise<void> {
   const found = await session.stat(target.slice(1)).catch(absent);
-  if (found !== null) throw new AppError("INVALID_ARGUMENT", `a secret cannot replace what is there: ${target}`);
+  if (found !== null) throw new AppError("INVALID_ARGUMENT", `secret target exists already: ${target}`);
   await session.symlink(target.slice(1), path);
 }
 

@@ -118,7 +118,7 @@ export class Builds {
     return operations.accept(tenant_id, { type: "oci.build", target: { type: "image", id: reference }, input });
   }
 
-  /** Forgets what is kept of a tenant that is being deleted, after its operations. */
+  /** Deletes the build cache of a tenant. */
   async eraseAll(tenant_id: string): Promise<void> {
     await this.#options.cache.eraseAll(tenant_id);
   }
@@ -298,7 +298,10 @@ export class Builds {
     const memory_mb = Math.min(LIMITS.build_memory_mb, container_memory_mb_max ?? LIMITS.build_memory_mb);
     const disk_mb = Math.min(LIMITS.build_disk_mb, disk_mb_max ?? LIMITS.build_disk_mb);
     if (memory_mb < LIMITS.memory_limit_mb_min || disk_mb < LIMITS.disk_limit_mb_min) {
-      throw new AppError("QUOTA_EXCEEDED", "the tenant's limits leave no memory or disk for a build");
+      throw new AppError(
+        "QUOTA_EXCEEDED",
+        `build not possible: ${memory_mb} MiB memory, ${disk_mb} MiB disk (minimum ${LIMITS.memory_limit_mb_min} MiB and ${LIMITS.disk_limit_mb_min} MiB)`,
+      );
     }
     return { memory_mb, disk_mb };
   }

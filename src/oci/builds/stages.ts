@@ -157,7 +157,7 @@ class StageEvaluation {
     const { tenant_id, image } = this.#evaluation;
     if (base.type === "stage") {
       const parent = this.#earlier.get(base.index) ?? null;
-      if (parent === null) throw new AppError("INVALID_ARGUMENT", "stage refers to a later stage");
+      if (parent === null) throw new AppError("INVALID_ARGUMENT", `stage refers to a later stage: ${base.index}`);
       this.#settings = parent.settings.copy();
       this.#key = parent.key;
       return { image_id: parent.image_id, parent };
@@ -249,7 +249,10 @@ class StageEvaluation {
     const all = [...this.#settings.environment, ...this.#args];
     const bytes = all.reduce((sum, [name, value]) => sum + Buffer.byteLength(name) + Buffer.byteLength(value) + 2, 0);
     if (all.length > LIMITS.environment_entries_max || bytes > LIMITS.environment_bytes_max) {
-      throw invalidLine(line, "environment and arguments are too large");
+      throw invalidLine(
+        line,
+        `environment and arguments too large (limit ${LIMITS.environment_bytes_max} bytes, ${LIMITS.environment_entries_max} variables)`,
+      );
     }
   }
 
@@ -284,7 +287,11 @@ class StageEvaluation {
     if (mode !== null && !/^[0-7]{3,4}$/.test(mode)) throw invalidLine(words.line, `chmod must be octal: '${mode}'`);
     const count = instruction.sources.length + instruction.documents.length;
     const is_directory = target === "." || target === ".." || /\/\.{0,2}$/.test(target);
-    if (count > 1 && !is_directory) throw invalidLine(words.line, "the target of several sources must end with /");
+    if (count > 1 && !is_directory)
+      throw invalidLine(
+        words.line,
+        `COPY target not a directory: '${target}' (several sources need a target that ends with /)`,
+      );
     const from = instruction.from === null ? null : (this.#stage.sources.get(instruction.from) ?? null);
     return {
       type: "copy",

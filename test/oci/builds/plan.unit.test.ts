@@ -96,7 +96,7 @@ describe("a build file", () => {
     ["FROM x\nADD git@github.com:a/b.git /c", "ADD of a URL is not supported"],
     ["FROM x\nCOPY --link a b", "COPY --link is not supported"],
     ["FROM x\nCOPY --from=9 a b", "no earlier stage has this number"],
-    ["FROM x\nCOPY a b c", "must end with /"],
+    ["FROM x\nCOPY a b c", "COPY target not a directory: 'c' (several sources need a target that ends with /)"],
     ["FROM x\nCOPY --chmod=u+x a b", "chmod must be octal"],
     ["FROM --platform=linux/mips x", "this node builds for linux/amd64"],
     ["FROM x AS a\nFROM y AS A", "two stages have the name a"],
