@@ -298,7 +298,7 @@ describe("a pull whose daemon is killed", () => {
     expect((await held.images.pull(held.of("app:next"))).id).toBe(id);
   }
 
-  it.each(FAILPOINTS.filter((name) => name.startsWith("images.")))("at %s leaves nothing", async (name) => {
+  it.each(FAILPOINTS.filter((name) => name.startsWith("images.pull.")))("at %s leaves nothing", async (name) => {
     held.registry.add("1", [BASE, MIDDLE, TOP]);
     await crash(name, "app:1");
     await expectRecovered();

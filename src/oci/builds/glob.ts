@@ -68,8 +68,10 @@ function parseSet(part: string, begin: number): { readonly token: Token; readonl
     if (isRange) at++;
     ranges.push([from, isRange ? next() : from]);
   }
-  const has = (char: string) => ranges.some(([from, to]) => from <= char && char <= to) !== isNot;
-  return { token: { type: "in", has }, end: at };
+  // Characters are bytes: a set of any length costs one look.
+  const isIn = new Uint8Array(256).fill(isNot ? 1 : 0);
+  for (const [from, to] of ranges) isIn.fill(isNot ? 0 : 1, from.charCodeAt(0), to.charCodeAt(0) + 1);
+  return { token: { type: "in", has: (char) => isIn[char.charCodeAt(0)] === 1 }, end: at };
 }
 
 /** True if a component matches a whole name: after a mismatch only the last star takes one more character. */
@@ -148,11 +150,17 @@ export function ignoreMatcher(lines: readonly string[], budget: MatchBudget): (p
   };
 }
 
-/** Components without `.`, empty ones, and what `..` takes back, as filepath.Clean of Go. */
+/**
+ * Components without `.`, empty ones, and those that `..` takes back, as filepath.Clean of Go. A `..` that leads out of the context
+ * stays and matches nothing. `**x` is any depth before `*x`.
+ */
 function cleaned(text: string): readonly string[] {
   const parts: string[] = [];
   for (const part of text.split("/")) {
-    if (part === "..") parts.pop();
+    if (part === "..") {
+      if (parts.length > 0 && parts.at(-1) !== "..") parts.pop();
+      else if (!text.startsWith("/")) parts.push(part);
+    } else if (/^\*\*+[^*]/.test(part)) parts.push("**", part.replace(/^\*+/, "*"));
     else if (part !== "" && part !== ".") parts.push(part);
   }
   return parts;

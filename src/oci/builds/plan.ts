@@ -3,7 +3,7 @@ import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { invalidLine, readBuildFile } from "./build-file.ts";
 import { type Instruction, instructionOf } from "./instructions.ts";
-import { expand, newTextBudget } from "./variables.ts";
+import { expand, newTextBudget, ownValue } from "./variables.ts";
 
 export type Base =
   | { readonly type: "scratch" }
@@ -77,7 +77,7 @@ function globalsOf(before: readonly Instruction[], { arguments: given, platform 
     if (one.kind !== "arg") throw invalidLine(one.line, "only ARG may stand before FROM");
     for (const { name, value } of one.entries) {
       const words = { escape_char, line: one.line, value: (other: string) => globals.get(other), budget };
-      const found = given[name] ?? (value === null ? undefined : expand(value, words));
+      const found = ownValue(given, name) ?? (value === null ? undefined : expand(value, words));
       if (found !== undefined) globals.set(name, found);
     }
   }

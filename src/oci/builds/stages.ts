@@ -18,7 +18,7 @@ import type { CopyInstruction, Instruction, RunInstruction } from "./instruction
 import type { RunMount } from "./mounts.ts";
 import type { Base, Plan, Stage } from "./plan.ts";
 import { Settings } from "./settings.ts";
-import { expand, expandVariables, newTextBudget, type TextBudget, type Words } from "./variables.ts";
+import { expand, expandVariables, newTextBudget, ownValue, type TextBudget, type Words } from "./variables.ts";
 
 /** Version of the executor: another one has other results for the same steps. */
 const VERSION = 1;
@@ -239,7 +239,7 @@ class StageEvaluation {
 
   #declare(name: string, value: string | null, words: Words): void {
     const { arguments: given, plan } = this.#evaluation;
-    const found = given[name] ?? (value === null ? plan.globals.get(name) : expand(value, words));
+    const found = ownValue(given, name) ?? (value === null ? plan.globals.get(name) : expand(value, words));
     if (found === undefined) return;
     this.#args.set(name, found);
     this.#checkEnvironment(words.line);

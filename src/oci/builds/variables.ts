@@ -17,6 +17,11 @@ export interface Words {
   readonly budget: TextBudget;
 }
 
+/** The value of a field of its own: a name may be `constructor`. */
+export function ownValue(values: Readonly<Record<string, string>>, name: string): string | undefined {
+  return Object.hasOwn(values, name) ? values[name] : undefined;
+}
+
 const NAME = /[A-Za-z_]\w*/y;
 const OPERATION = /(:?[-+?])/y;
 /** Levels of `${a:-${b:-…}}`. */

@@ -58,6 +58,8 @@ describe(".dockerignore", () => {
     ["comments, blanks and spaces", ["# a", "", "  b  "], ["b"], ["a", "# a"]],
     ["cleaned paths", ["./a//b/../c"], ["a/c"], ["a/b", "b"]],
     ["cases", ["README"], ["README"], ["readme"]],
+    ["any depth before a name", ["**.log"], ["a.log", "a/b.log"], ["a.txt"]],
+    ["nothing outside of the context", ["../a", "a/../../b"], [], ["a", "b"]],
     ["nothing for a lone !", ["!", "!   "], [], ["a"]],
   ];
   it.each(table)("leaves out %s", (_, lines, ignored, kept) => {

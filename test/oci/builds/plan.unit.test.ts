@@ -275,6 +275,11 @@ describe("a hostile build file", () => {
     await expect(stagesOf({ source: required })).rejects.toThrow(/names no secret token/);
   });
 
+  it("may name arguments as JavaScript names its own", async () => {
+    const { target } = await stagesOf({ source: "ARG toString\nFROM base\nARG constructor\nRUN true" });
+    expect(target.steps[0]?.work).toMatchObject({ environment: { PATH: "/bin", HOME: "/h" } });
+  });
+
   it("cannot mount more than a few caches at once", async () => {
     const caches = Array.from({ length: 5 }, (_, i) => `--mount=type=cache,target=/c${i}`).join(" ");
     await expect(stagesOf({ source: `FROM base\nRUN ${caches} true` })).rejects.toThrow(/too many cache mounts/);
