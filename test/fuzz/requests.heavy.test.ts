@@ -322,7 +322,9 @@ beforeAll(async () => {
 afterAll(() => daemon.dispose());
 
 describe(`of ${COUNT} requests with seed ${SEED}`, () => {
-  it("each alone is answered as the description says, and changes nothing where it is refused", async () => {
+  it("each alone is answered as the description says, and changes nothing where it is refused", {
+    timeout: 1_200_000,
+  }, async () => {
     const [wire, store] = [new Wire(port), new StoreRows(daemon)];
     const turn = { n: 0, watched: 0 };
     const one = fc.asyncProperty(request, async (asked) => {
