@@ -145,7 +145,10 @@ describe("what the suite is generated from", () => {
     }
   });
 
-  it.each(rows(guarded.filter(({ method, socket }) => method === "GET" && socket === null)))(
+  // The image of a tenant here is a row without content in the store: registry-pushes.test.ts saves one.
+  const isAnswered = ({ method, socket, operation }: (typeof ROUTES)[number]) =>
+    method === "GET" && socket === null && operation !== "saveImage";
+  it.each(rows(guarded.filter(isAnswered)))(
     "answers %s to whom it belongs, and tells nothing of others",
     async (_, route) => {
       const { a, b } = world();
