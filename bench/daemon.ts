@@ -55,8 +55,8 @@ export interface FunctionSpec {
 /** Flags of Node in `npm start`. */
 function startFlags(): readonly string[] {
   const text = readFileSync(join(PROJECT_DIR, "src/setup/start.sh"), "utf8");
-  const [, flags] = /\.bin\/node((?: --\S+)*) src\/main\.ts/.exec(text) ?? [];
-  if (flags === undefined) throw new Error("src/setup/start.sh starts no src/main.ts");
+  const [, flags] = /\.bin\/node((?: --\S+)*) src\/main\.js/.exec(text) ?? [];
+  if (flags === undefined) throw new Error("src/setup/start.sh starts no src/main.js");
   return flags.split(" ").filter((flag) => flag !== "");
 }
 
@@ -181,7 +181,7 @@ export class Daemon {
     const begun_ms = machineMs();
     const child = spawn(
       NODE_PATH,
-      [...START_FLAGS, ...NODE_FLAGS, "src/main.ts", ...flagsOf(data_dir, port, cells_target)],
+      [...START_FLAGS, ...NODE_FLAGS, "src/main.js", ...flagsOf(data_dir, port, cells_target)],
       {
         cwd: PROJECT_DIR,
         env: { ...process.env, HEARTH_BOOTSTRAP_KEY: KEY, NODE_ENV: "production" },

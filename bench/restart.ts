@@ -32,7 +32,7 @@ export async function benchRestart(plan: RestartPlan): Promise<Section> {
   ready.rounds.push(starts);
   gone.rounds.push(stops);
   return {
-    title: "Restart (ms): from the start of `node src/main.ts` to the first 200 of /health",
+    title: "Restart (ms): from the start of `node src/main.js` to the first 200 of /health",
     method: "The same data directory each time, its cells filled before each stop. /health is asked every 2 ms.",
     rows: [ready.row(), gone.row("cells, network slots and mounts removed")],
     bars: [timeBar("restart to ready, p50", ready, "p50", BAR_MS)],

@@ -140,7 +140,7 @@ const ROOTS = [
   "src/periodic.ts",
   "src/api.ts",
   "src/daemon.ts",
-  "src/main.ts",
+  "src/main.js",
 ];
 
 /** Returns the entry of the table that permits an import, or null. */

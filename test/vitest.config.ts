@@ -1,6 +1,7 @@
 /**
- * Five projects: `unit` (no containers), `api` (real containers through the real API), `clients` (the same, beside it),
- * `heavy` (minutes), `sanitized` (files of `api` and `heavy` once more, on a helper with ASan and UBSan).
+ * Six projects: `unit` (no containers), `api` (real containers through the real API), `clients` (the same, beside it),
+ * `heavy` (minutes), `pages` (the same in a browser, beside it), `sanitized` (files of `api` and `heavy` once more, on a
+ * helper with ASan and UBSan).
  */
 import { defineConfig } from "vitest/config";
 
@@ -13,11 +14,14 @@ const UNIT = ["test/*.test.ts", "test/**/*.unit.test.ts", "runtimes/*/*.unit.tes
 const CLIENTS = [
   "test/api/{cli,cli-build,cli-containers,cli-dev,cli-keys,cli-project,clients,docs-page,events,guides,lists,openapi,operations}.test.ts",
   "test/api/{audit,container-answers,idempotency,rotation,runtimes,secrets,telemetry,tenancy,tenants}.test.ts",
+  "test/api/{chains,documents,functions,refusals,tenant-limits,versions}.test.ts",
   "test/api/{terminal,terminal-command,terminal-ends}.test.ts",
   "runtimes/nodejs/{attacks,code-cache,nodejs-process}.test.ts",
   "runtimes/python3/{python3-calls,python3-process}.test.ts",
   "runtimes/custom/{http,lambda}.test.ts",
 ];
+
+const PAGES = ["test/api/{page,code-page,containers-page,files-page,terminal-page}.heavy.test.ts"];
 
 /** They cover every file of the helper. */
 const SANITIZED = [
@@ -76,8 +80,19 @@ export default defineConfig({
         test: {
           name: "heavy",
           include: ["test/**/*.heavy.test.ts"],
+          exclude: PAGES,
           pool: "forks",
           poolOptions: { forks: { singleFork: true } },
+          testTimeout: 300_000,
+          hookTimeout: 300_000,
+          expect: WAITING,
+        },
+      },
+      {
+        test: {
+          name: "pages",
+          include: PAGES,
+          pool: "threads",
           testTimeout: 300_000,
           hookTimeout: 300_000,
           expect: WAITING,

@@ -114,7 +114,7 @@ def raises(*_):
     raise Late
 def handler(payload, context):
     signal.signal(signal.SIGALRM, raises)
-    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
     lates = 0
     for n in range(1500):
         try: print("y" * 500)

@@ -232,7 +232,7 @@ export class Outgoing {
     let target = new URL(url);
     let sent = options;
     for (let count = 0; count <= LIMITS.outgoing_redirects_max; count++) {
-      const addresses = await this.#checked(target, options.listed);
+      const addresses = await this.#checked(target, sent.listed);
       const response = await exchange(target, addresses, sent);
       const { location } = response.headers;
       const isRedirect = [301, 302, 303, 307, 308].includes(response.statusCode ?? 0) && location !== undefined;
@@ -244,6 +244,8 @@ export class Outgoing {
         throw unusable("INVALID_ARGUMENT", `redirect from https to http not allowed: host '${next.hostname}'`);
       }
       if (next.origin !== target.origin) sent = { ...sent, headers: {}, authorities: [] };
+      // A host that the operator did not list can't lead back to one that is.
+      if (!sent.listed?.includes(hostAndPort(next))) sent = { ...sent, listed: [] };
       target = next;
     }
     throw unusable("INTERNAL", `too many redirects (limit ${LIMITS.outgoing_redirects_max})`);

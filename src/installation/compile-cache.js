@@ -12,7 +12,10 @@ export function keepCompiled() {
   const xdg = process.env.XDG_CACHE_HOME ?? "";
   // What others may write to, as the directory that a relative path begins in, is not run.
   const directory = join(isAbsolute(xdg) ? xdg : join(homedir(), ".cache"), "hearth");
-  if (isOwnDirectory(directory)) module.enableCompileCache?.(directory);
+  if (!isOwnDirectory(directory)) return;
+  module.enableCompileCache?.(directory);
+  // Threads read it from there.
+  process.env.NODE_COMPILE_CACHE = directory;
 }
 
 /** Writes the cache now, and not only at an orderly end. */

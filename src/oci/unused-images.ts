@@ -7,7 +7,6 @@
  * U2. A full disk never takes an image that was pulled or used within `image_evict_age_seconds`.
  */
 import { errorText } from "../base/errors.ts";
-import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { NewEvent } from "../events/schema.ts";
@@ -111,7 +110,6 @@ export class UnusedImages {
       const { tenant_id, reference, image_id, size_bytes } = row;
       log.info("image evicted: disk nearly full", { tenant_id, reference, image: image_id, size_bytes });
     }
-    failpoint("oci.delete.stored");
     await free();
     // One that is used again meanwhile counts, too: a pass has an end.
     return Math.max(1, count);

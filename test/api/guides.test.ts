@@ -49,7 +49,7 @@ describe.each(CONCERNS.map((guide) => [guide.concern, guide] as const))("GET /ap
       expect(body.errors).toContainEqual({ error_code: code, status, retryable, about });
     }
     // Every path that a step names is one that is served.
-    const named = (body.steps as string[]).flatMap((step) => step.match(/(GET|POST|PUT|DELETE) \/[\w/{}]+/g) ?? []);
+    const named = (body.steps as string[]).flatMap((step) => step.match(/(GET|POST|PUT|DELETE) \/[\w/{}-]+/g) ?? []);
     const mounted = ROUTES.map(({ method, path }) => `${method} ${path.replace(/:(\w+)/g, "{$1}")}`);
     expect(named.length).toBeGreaterThan(5);
     expect(named.filter((name) => !mounted.includes(name))).toEqual([]);

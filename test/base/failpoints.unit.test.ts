@@ -75,7 +75,7 @@ describe("a failpoint", () => {
   });
 
   it("of an unknown name ends the daemon's start with a message and the exit code of a wrong setting", () => {
-    const { status, stderr } = spawnSync(process.execPath, ["src/main.ts"], {
+    const { status, stderr } = spawnSync(process.execPath, ["src/main.js"], {
       cwd: ROOT,
       encoding: "utf8",
       env: { ...process.env, HEARTH_DATA_DIR: "/nonexistent/never-made", HEARTH_FAILPOINT: "no.such.name" },

@@ -21,7 +21,7 @@ import {
 } from "./parsers.ts";
 import { fuzzTar } from "./tar.ts";
 
-const SECONDS = Number(process.env.HEARTH_FUZZ_SECONDS ?? 20);
+const SECONDS = Number(process.env.HEARTH_FUZZ_SECONDS ?? 10);
 /** Compiling and merging take the rest. */
 const TEST_MS_MAX = (SECONDS + 280) * 1_000;
 const INPUT_BYTES_MAX = 4_096;

@@ -1,5 +1,5 @@
 /**
- * 50,000 requests that a schema, or nobody, made, against one daemon: none is answered with a fault, all answers are
+ * 10,000 requests (50,000 in `npm run fuzz`) that a schema, or nobody, made, against one daemon: none is answered with a fault, all answers are
  * those that the description of the API names, a refused one changes nothing, and nothing of them is left.
  *
  * `HEARTH_FUZZ_SEED` plays the requests of a run again, with `HEARTH_FUZZ_PATH` the one that failed alone;
@@ -24,7 +24,7 @@ import { throwBytes, Wire, type WireAnswer } from "./wire.ts";
 
 const SEED = Number(process.env.HEARTH_FUZZ_SEED ?? randomInt(1_000_000));
 const PATH = process.env.HEARTH_FUZZ_PATH;
-const COUNT = Number(process.env.HEARTH_FUZZ_COUNT ?? 50_000);
+const COUNT = Number(process.env.HEARTH_FUZZ_COUNT ?? 10_000);
 /** One after the other, so that what one changes is known; then so many at the same time; then bytes. */
 const ALONE_COUNT = Math.ceil(COUNT * 0.16);
 const RAW_COUNT = Math.ceil(COUNT * 0.1);
@@ -391,8 +391,11 @@ describe(`of ${COUNT} requests with seed ${SEED}`, () => {
     if (PATH !== undefined || COUNT < 40_000) return;
     expect(state.count).toBeGreaterThanOrEqual(COUNT);
     // Nothing runs for long enough to be cancelled, a key of the settings is not rotated, and a WebSocket is no answer.
-    // A build needs a context with a build file, a load the archive of an image, a push a registry that takes it.
-    const never = ["cancelOperation", "rotateOperatorKey", "buildImage", "loadImage", "pushImage"];
+    // A build needs a context with a build file, a context or a load an archive as its body, a push a registry that takes it.
+    const never = [
+      ...["cancelOperation", "rotateOperatorKey", "pushImage"],
+      ...["buildImage", "loadImage", "createBuildContext", "deleteBuildContext"],
+    ];
     const served = ROUTES.filter(({ operation, socket }) => !never.includes(operation) && socket === null);
     expect(served.filter(({ operation }) => !state.codes.has(`${operation} served`)).map(nameOf)).toEqual([]);
     const refused = new Set([...state.codes.keys()].map((key) => key.split(" ")[1]));

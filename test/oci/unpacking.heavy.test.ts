@@ -11,7 +11,7 @@ import { storeCommands } from "../support/image-parts.ts";
 import { directory, END, entry, hardLink, long, padded, pax, symlink } from "../support/layer-bytes.ts";
 import { Ground } from "../support/storage-ground.ts";
 
-const LAYERS = 3_000;
+const LAYERS = 1_000;
 const SEED = 20_261_123;
 
 const ground = new Ground();

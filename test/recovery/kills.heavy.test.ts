@@ -12,7 +12,7 @@ import { type Counts, countAtRest, expectAtRest } from "./rest.ts";
 import { TenantLedger } from "./tenant-ledger.ts";
 
 const SEED = Number(process.env.HEARTH_TEST_SEED ?? randomInt(1_000_000));
-const KILLS = Number(process.env.HEARTH_TEST_KILLS ?? 200);
+const KILLS = Number(process.env.HEARTH_TEST_KILLS ?? 100);
 /** Everything is deleted and counted after so many. */
 const KILLS_PER_COUNT = 50;
 const SETTINGS = { HEARTH_CELLS: "2", HEARTH_LOG_LEVEL: "warn" };
@@ -132,7 +132,7 @@ describe(`a daemon that is killed ${KILLS} times under load (seed ${SEED})`, () 
       ).toBe(true);
     },
     // Half a second for each start, up to as much work in between, and the checks.
-    KILLS * 6_000,
+    KILLS * 12_000,
   );
 
   it("leaves nothing when it is stopped at last", async () => {

@@ -163,7 +163,7 @@ export class Daemon {
     }
     if (this.#port === 0) this.#port = await freePort();
     this.url = `http://127.0.0.1:${this.#port}`;
-    const child = spawn(NODE_PATH, ["src/main.ts"], {
+    const child = spawn(NODE_PATH, ["src/main.js"], {
       cwd: PROJECT_DIR,
       stdio: ["ignore", "pipe", "pipe"],
       env: {

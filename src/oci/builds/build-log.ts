@@ -31,6 +31,8 @@ export class BuildLog {
   readonly #decoders = { stdout: new StringDecoder("utf8"), stderr: new StringDecoder("utf8") };
   readonly #waiting = { stdout: "", stderr: "" };
   #secrets: readonly string[] = [];
+  /** Length of the longest of them: so much of the output waits, since it may be the beginning of one. */
+  #secret_length = 0;
   #step = 0;
   #bytes = 0;
   #tail = "";
@@ -51,17 +53,22 @@ export class BuildLog {
   begin(step: number, text: string, secrets: readonly Uint8Array[] = []): void {
     this.flush();
     this.#secrets = maskedTexts(secrets);
+    this.#secret_length = this.#secrets[0]?.length ?? 0;
     this.#step = step;
     this.#tail = "";
     this.#tell("step", text.slice(0, LIMITS.build_log_piece_bytes));
   }
 
   output(stream: OutputStream, bytes: Buffer): void {
-    // Above the bound only the end of the output counts, which the last piece has.
-    if (this.#isFull) this.#waiting[stream] = this.#waiting[stream].slice(-2 * LIMITS.build_log_piece_bytes);
     this.#waiting[stream] += this.#decoders[stream].write(bytes);
-    if (this.#isFull) return;
-    if (this.#waiting[stream].length >= LIMITS.build_log_piece_bytes) this.#drain(stream, false);
+    const kept = 2 * LIMITS.build_log_piece_bytes + this.#secret_length;
+    // Above the bound only the end of the output counts. It is masked first: a cut through a secret would leave the rest of it.
+    if (this.#isFull) {
+      const text = this.#waiting[stream];
+      if (text.length >= 2 * kept) this.#waiting[stream] = this.#masked(text).slice(-kept);
+      return;
+    }
+    if (this.#waiting[stream].length >= LIMITS.build_log_piece_bytes + this.#secret_length) this.#drain(stream, false);
     this.#schedule();
   }
 
@@ -85,8 +92,7 @@ export class BuildLog {
   #drain(stream: OutputStream, isEnd: boolean): void {
     let text = this.#masked(this.#waiting[stream]);
     // The beginning of a secret waits for its end.
-    const longest = this.#secrets.reduce((most, { length }) => Math.max(most, length), 0);
-    const kept = isEnd || longest === 0 ? 0 : Math.min(text.length, longest);
+    const kept = isEnd ? 0 : Math.min(text.length, this.#secret_length);
     this.#waiting[stream] = text.slice(text.length - kept);
     text = text.slice(0, text.length - kept);
     if (text === "") return;

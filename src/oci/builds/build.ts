@@ -161,6 +161,12 @@ export class Build {
     );
   }
 
+  /** Leaves a root what the other roots of the build have not taken. Throws BUILD_FAILED. */
+  async #limit(root: StageRoot): Promise<void> {
+    if (this.#roots.size + this.#image_roots.size <= 1) return;
+    await this.#parts.engine.storage.setLimit("containers", root.id, await this.#roomFor(root));
+  }
+
   #tell(step: Step, isKept: boolean): void {
     const { steps_count, log, secrets, onStep } = this.#terms;
     const own = step.work.type === "run" ? step.work.secrets.map((name) => secrets.get(name)) : [];
@@ -175,9 +181,7 @@ export class Build {
 
   async #run(root: StageRoot, step: Step): Promise<void> {
     const { work } = step;
-    if (this.#roots.size + this.#image_roots.size > 1) {
-      await this.#parts.engine.storage.setLimit("containers", root.id, await this.#roomFor(root));
-    }
+    await this.#limit(root);
     if (work.type === "run") await this.#command(root, step);
     else
       await this.#described(step, () => (work.type === "copy" ? this.#copy(root, work) : this.#directory(root, work)));

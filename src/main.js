@@ -1,0 +1,8 @@
+/**
+ * The daemon's process entry: nothing is loaded before what is compiled of it is looked up. JavaScript, since a first file of
+ * TypeScript would load the compiler, a twentieth of a start.
+ */
+import { keepCompiled } from "./installation/compile-cache.js";
+
+keepCompiled();
+await import("./daemon.ts");
