@@ -25,7 +25,7 @@ export const BUILD_LIMITS = {
   build_pool_free_ratio: 0.1,
   /** Cache mounts of one RUN. */
   build_cache_mounts_max: 4,
-  /** Files of a context, or of one source of a COPY: their names are held in memory. */
+  /** Files of a context, or of the sources of one COPY: their names are held in memory. */
   build_files_max: 200_000,
   /** Characters that variables put into the instructions of one build. */
   build_expanded_characters_max: 4 * 1024 * 1024,

@@ -139,7 +139,7 @@ const LIMIT_GROUPS = {
     builds_per_tenant_max: "Concurrent builds of a tenant; further ones wait.",
     build_memory_mb: "Memory of a command of a build, unless the tenant's limit is lower.",
     build_disk_mb: "Size of the files that a stage of a build changes, unless the tenant's limit is lower.",
-    build_files_max: "Files of one source of a COPY.",
+    build_files_max: "Files of the sources of one COPY.",
     build_log_bytes_max: "Size of the log of a build; above it only steps are logged.",
     build_layer_bytes_max: "Size of the layer that a build adds.",
     build_cache_mb_per_tenant_max:

@@ -244,8 +244,8 @@ export class Outgoing {
         throw unusable("INVALID_ARGUMENT", `redirect from https to http not allowed: host '${next.hostname}'`);
       }
       if (next.origin !== target.origin) sent = { ...sent, headers: {}, authorities: [] };
-      // A host that the operator did not list can't lead back to one that is.
-      if (!sent.listed?.includes(hostAndPort(next))) sent = { ...sent, listed: [] };
+      // A host that is not listed leads to none that is.
+      if (![target, next].every((one) => sent.listed?.includes(hostAndPort(one)))) sent = { ...sent, listed: [] };
       target = next;
     }
     throw unusable("INTERNAL", `too many redirects (limit ${LIMITS.outgoing_redirects_max})`);

@@ -132,6 +132,11 @@ describe("an outgoing request", () => {
     await expect(one.request(url, LIMIT)).rejects.toThrow(/too many redirects/);
     expect(listed.requests.length - before).toBe(LIMITS.outgoing_redirects_max + 1);
 
+    // No other host leads to one that is listed for the request alone.
+    const own = { ...LIMIT, listed: [`127.0.0.1:${inside.port}`] };
+    target.location = `http://127.0.0.1:${inside.port}/`;
+    expect(String((await one.request(`http://127.0.0.1:${inside.port}/`, own)).body)).toBe("secret");
+    await expect(one.request(url, own)).rejects.toEqual(refused);
     target.location = `http://127.0.0.1:${inside.port}/`;
     const both = guard(["127.0.0.1"]).outgoing;
     await both.request(url, { ...LIMIT, headers: { authorization: "Bearer secret" } });
@@ -238,7 +243,7 @@ describe("an outgoing request", () => {
         ...FLOWING,
         headers: { authorization: "secret" },
         common_headers: { range: "bytes=1-" },
-        listed: [`127.0.0.1:${other.port}`],
+        listed: [`127.0.0.1:${port}`, `127.0.0.1:${other.port}`],
       };
       const led = await outgoing.open(`${url}/redirect`, options);
       expect(await read(led.body)).toBe("other");

@@ -64,12 +64,14 @@ export class Build {
 
   /** Digest of what a step copies from the context. Throws INVALID_ARGUMENT. */
   contextDigest(step: CopyStep): Promise<string> {
+    const { ignored, budget, signal } = this.#terms;
     return this.#withContext(async (session) => {
       const digests: string[] = [];
+      const walked = { count: 0 };
       for (const source of step.sources) {
-        for (const path of await matches(session, source, this.#terms.ignored, this.#terms.budget)) {
-          this.#terms.signal.throwIfAborted();
-          digests.push(await digestOfSource(session, path, this.#terms.ignored));
+        for (const path of await matches(session, source, ignored, budget, signal)) {
+          signal.throwIfAborted();
+          digests.push(await digestOfSource(session, path, ignored, walked));
         }
       }
       return digests.join();
@@ -243,9 +245,12 @@ export class Build {
       await writeText(to, path, content, { owner: owner ?? ROOT, mode });
     }
     if (step.sources.length === 0) return;
+    const walked = { count: 0 };
     await this.#withSource(step.from, async (from, ignored) => {
+      // The source may be a root that this step has made.
+      await this.#limit(root);
       for (const source of step.sources) {
-        const paths = await matches(from, source, ignored, this.#terms.budget);
+        const paths = await matches(from, source, ignored, this.#terms.budget, signal);
         if (paths.length > 1 && !is_directory) {
           throw new AppError(
             "INVALID_ARGUMENT",
@@ -253,7 +258,7 @@ export class Build {
           );
         }
         for (const path of paths) {
-          await copy({ from, to, path, target, is_directory, owner, mode, is_add, ignored, signal });
+          await copy({ from, to, path, target, is_directory, owner, mode, is_add, ignored, walked, signal });
         }
       }
     });

@@ -65,10 +65,19 @@ export async function runCommand(root: StageRoot, step: RunStep, options: Comman
     return await execute(root, step, secrets, options);
   } finally {
     signal.removeEventListener("abort", stop);
-    await containers.kill(root.id);
-    for (const mount of held) await mount.release();
-    if (files.length > 0) await removeSecrets(root, files, before !== null);
+    await inOrder([
+      () => containers.kill(root.id),
+      ...held.map((mount) => () => mount.release()),
+      async () => (files.length > 0 ? removeSecrets(root, files, before !== null) : undefined),
+    ]);
   }
+}
+
+/** Takes each step, whatever became of those before it. Rejects with the first failure. */
+async function inOrder(steps: readonly (() => Promise<unknown>)[]): Promise<void> {
+  const failures: unknown[] = [];
+  for (const step of steps) await step().catch((error: unknown) => failures.push(error));
+  if (failures.length > 0) throw failures[0];
 }
 
 function isGiven({ id, is_required }: SecretMount, { secrets }: CommandOptions): boolean {

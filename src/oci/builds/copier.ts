@@ -7,7 +7,7 @@
  */
 import { AppError } from "../../base/errors.ts";
 import type { FileAttributes, FileEntry, FileSession } from "../../engine/ports.ts";
-import { absent, asPath, entriesOf, type Ignored, readText, type SourceEntry } from "./source-files.ts";
+import { absent, asPath, entriesOf, type Ignored, readText, type SourceEntry, type Walked } from "./source-files.ts";
 
 export interface Owner {
   readonly uid: number;
@@ -29,6 +29,7 @@ export interface CopyRequest {
   /** An archive is unpacked. */
   readonly is_add: boolean;
   readonly ignored: Ignored;
+  readonly walked: Walked;
   readonly signal: AbortSignal;
 }
 
@@ -127,8 +128,8 @@ class Copying {
   }
 
   async run(): Promise<void> {
-    const { from, to, path, ignored, signal } = this.#request;
-    for await (const source of entriesOf(from, path, ignored)) {
+    const { from, to, path, ignored, walked, signal } = this.#request;
+    for await (const source of entriesOf(from, path, ignored, walked)) {
       signal.throwIfAborted();
       await this.#add(source);
       if (!to.hasRoom) await to.room();

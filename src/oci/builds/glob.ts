@@ -136,7 +136,9 @@ export function ignoreMatcher(lines: readonly string[], budget: MatchBudget): (p
   const rules = lines.flatMap((line) => {
     const text = line.startsWith("#") ? "" : line.trim();
     const isKept = text.startsWith("!");
-    const parts = cleaned(isKept ? text.slice(1).trim() : text);
+    const rest = isKept ? text.slice(1).trim() : text;
+    if (isKept && rest === "") throw new AppError("INVALID_ARGUMENT", "malformed pattern: '!' keeps nothing");
+    const parts = cleaned(rest);
     const pattern = parts.map((part) => (/^\*\*+$/.test(part) ? null : parseComponent(part)));
     return parts.length === 0 ? [] : [{ pattern, isKept }];
   });

@@ -13,6 +13,11 @@ import { componentMatcher, ignoreMatcher, type MatchBudget } from "./glob.ts";
 /** True for a path, as bytes, that .dockerignore leaves out. */
 export type Ignored = (path: string) => boolean;
 
+/** Entries that the sources of one COPY have had so far, however many names lead to the same directory. */
+export interface Walked {
+  count: number;
+}
+
 export interface SourceEntry {
   readonly entry: FileEntry;
   /** Relative to the source, as bytes: one character a byte. Empty for a source that is no directory. */
@@ -71,6 +76,7 @@ export async function matches(
   source: string,
   ignored: Ignored,
   budget: MatchBudget,
+  signal: AbortSignal,
 ): Promise<readonly string[]> {
   let found = [""];
   let isMatched = false;
@@ -80,6 +86,7 @@ export async function matches(
     const isGlob = /[*?[\\]/.test(part);
     const next: string[] = [];
     for (const parent of found) {
+      signal.throwIfAborted();
       const prefix = parent === "" ? "" : `${parent}/`;
       if (isGlob) {
         const isMatch = componentMatcher(part, budget);
@@ -95,6 +102,7 @@ export async function matches(
   // An ignored directory may hold what an exception keeps: the walk tells.
   const kept: string[] = [];
   for (const path of found) {
+    signal.throwIfAborted();
     const isKept = path === "" || !ignored(path) || (await session.stat(at(path), true)).type === "directory";
     if (isKept) kept.push(path);
   }
@@ -130,13 +138,13 @@ export async function* entriesOf(
   session: FileSession,
   path: string,
   ignored: Ignored,
+  walked: Walked,
 ): AsyncGenerator<SourceEntry, void, undefined> {
   const top = await session.stat(at(path), true);
   const isDirectory = top.type === "directory";
   if (!isDirectory && ignored(path)) return;
-  let count = 0;
   for await (const { entry, content } of session.walk(at(path))) {
-    if (++count > LIMITS.build_files_max) throw tooMany();
+    if (++walked.count > LIMITS.build_files_max) throw tooMany();
     const name = Buffer.from(entry.name_bytes).toString("latin1");
     const relative = isDirectory ? name : "";
     const whole = [path, relative].filter((part) => part !== "").join("/");
@@ -149,11 +157,16 @@ export async function* entriesOf(
 }
 
 /** F1. The digest of what a source takes: paths, kinds, modes, owners, contents and targets, but no times. */
-export async function digestOfSource(session: FileSession, path: string, ignored: Ignored): Promise<string> {
+export async function digestOfSource(
+  session: FileSession,
+  path: string,
+  ignored: Ignored,
+  walked: Walked,
+): Promise<string> {
   const whole = createHash("sha256");
   const top = await session.stat(at(path), true);
   whole.update(JSON.stringify([path.split("/").at(-1), top.type]));
-  for await (const { entry, path: relative, content } of entriesOf(session, path, ignored)) {
+  for await (const { entry, path: relative, content } of entriesOf(session, path, ignored, walked)) {
     const { type, mode, uid, gid, target_bytes, link_number, isLater, size } = entry;
     const target = type === "symlink" ? Buffer.from(target_bytes).toString("latin1") : null;
     const file = createHash("sha256");

@@ -60,12 +60,15 @@ describe(".dockerignore", () => {
     ["cases", ["README"], ["README"], ["readme"]],
     ["any depth before a name", ["**.log"], ["a.log", "a/b.log"], ["a.txt"]],
     ["nothing outside of the context", ["../a", "a/../../b"], [], ["a", "b"]],
-    ["nothing for a lone !", ["!", "!   "], [], ["a"]],
   ];
   it.each(table)("leaves out %s", (_, lines, ignored, kept) => {
     const isIgnored = ignoreMatcher(lines, newMatchBudget());
     expect(ignored.filter((path) => !isIgnored(path))).toEqual([]);
     expect(kept.filter((path) => isIgnored(path))).toEqual([]);
+  });
+
+  it.each(["!", "!   "])("are refused for a lone '%s', as Docker does", (line) => {
+    expect(() => ignoreMatcher(["a", line], newMatchBudget())).toThrow("malformed pattern: '!'");
   });
 
   it("of hostile lines ends or fails by its bound", () => {

@@ -151,6 +151,24 @@ describe("the log of a build", () => {
     expect(texts()).toBe("step;***;step;line-7;***;");
   });
 
+  it("keeps a long secret out of the end of the output when the log is full", async () => {
+    const secret = Array.from({ length: 3_000 }, (_, i) => `s${i};`).join("");
+    const build = log();
+    build.begin(1, "step", [Buffer.from(secret)]);
+    const noise = Buffer.alloc(64 * 1024, "x");
+    for (let i = 0; i * noise.length <= LIMITS.build_log_bytes_max + 4 * noise.length; i++)
+      build.output("stdout", noise);
+    // In pieces of any length, so that every cut of the waiting text falls into one of them.
+    const text = secret.repeat(20);
+    for (let at = 0, length = 1; at < text.length; at += length, length = (length * 7) % 1_009) {
+      build.output("stdout", Buffer.from(text.slice(at, at + length)));
+    }
+    build.flush();
+    expect(build.tail).toMatch(/^x+(\*\*\*){20}$/);
+    await build.close();
+    expect(texts()).not.toMatch(/s\d/);
+  });
+
   it("tells output while the command runs, without the beginning of a secret", async () => {
     const build = log();
     build.begin(1, "step;", [Buffer.from("top-secret-value")]);
