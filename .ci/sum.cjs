@@ -15,6 +15,9 @@ const hasFailed = ({ status, assertionResults }) =>
 const isDropped = (result) =>
   !hasFailed(result) &&
   (result.assertionResults.length === 0 || result.assertionResults.some((test) => test.status === "pending"));
+/** It would have begun after the deadline. */
+const isLate = ({ assertionResults }) =>
+  assertionResults.length > 0 && assertionResults.every((test) => test.status === "skipped");
 const pathsOf = (results) => [...new Set(results.map(pathOf))];
 
 /** Too many failures are no noise: then nothing is run again. */
@@ -30,6 +33,7 @@ function sum(code, reports) {
   /** One line for each, last before the sum: a log is cut in the middle. */
   const failures = [];
   const retried = [];
+  const late = [];
   for (const path of reports) {
     const first = read(path);
     if (first.testResults.length === 0 && first.numFailedTests > 0) failures.push(`${path}: no report`);
@@ -45,11 +49,13 @@ function sum(code, reports) {
     for (const result of counted) {
       passed += result.assertionResults.filter(({ status }) => status === "passed").length;
       if (hasFailed(result)) failures.push(...failuresOf(result));
+      else if (isLate(result)) late.push(pathOf(result));
       else if (isDropped(result)) failures.push(`${pathOf(result)}: not run`);
     }
   }
   // An error outside any test fails the run too.
   if (code !== "0" && failures.length === 0) failures.push("an error outside any test");
+  for (const line of late) console.log(`NOT RUN ${line}: no time left`);
   for (const line of new Set(retried)) console.log(`RETRIED ${line}`);
   for (const line of failures) console.log(`FAILED ${line}`);
   console.log(`${passed} passed, ${failures.length} failed`);

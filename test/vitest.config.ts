@@ -4,6 +4,7 @@
  * helper with ASan and UBSan).
  */
 import { defineConfig } from "vitest/config";
+import { EitherEnd } from "./support/either-end.ts";
 
 const UNIT = ["test/*.test.ts", "test/**/*.unit.test.ts", "runtimes/*/*.unit.test.ts"];
 
@@ -32,6 +33,7 @@ const SANITIZED = [
 
 /** What a test waits for (`expect.poll`) comes late on a machine whose cores others take: a second is no deadline. */
 const WAITING = { poll: { timeout: 20_000 } };
+const RUNNER = new URL("support/deadline-runner.ts", import.meta.url).pathname;
 const EXEC = ["--import", new URL("support/slow-answers.ts", import.meta.url).pathname];
 
 // biome-ignore lint/style/noDefaultExport: vitest reads the default export of its configuration.
@@ -39,6 +41,7 @@ export default defineConfig({
   test: {
     root: new URL("..", import.meta.url).pathname,
     reporters: ["default"],
+    sequence: { sequencer: EitherEnd },
     // Vitest takes one fewer than there are cores. Each pool runs one file at a time all the same.
     minWorkers: 1,
     maxWorkers: 2,
@@ -81,6 +84,7 @@ export default defineConfig({
           name: "heavy",
           include: ["test/**/*.heavy.test.ts"],
           exclude: PAGES,
+          runner: RUNNER,
           pool: "forks",
           poolOptions: { forks: { singleFork: true } },
           testTimeout: 300_000,
@@ -92,6 +96,7 @@ export default defineConfig({
         test: {
           name: "pages",
           include: PAGES,
+          runner: RUNNER,
           pool: "threads",
           testTimeout: 300_000,
           hookTimeout: 300_000,
@@ -102,6 +107,7 @@ export default defineConfig({
         test: {
           name: "sanitized",
           include: SANITIZED,
+          runner: RUNNER,
           env: { HEARTH_TEST_SANITIZED: "1" },
           setupFiles: ["test/support/sanitized.ts"],
           pool: "forks",
