@@ -15,7 +15,7 @@ const hasFailed = ({ status, assertionResults }) =>
 const isDropped = (result) =>
   !hasFailed(result) &&
   (result.assertionResults.length === 0 || result.assertionResults.some((test) => test.status === "pending"));
-/** It would have begun after the deadline. */
+/** All its tests were skipped: it would have begun after the deadline, or this machine cannot run it. */
 const isLate = ({ assertionResults }) =>
   assertionResults.length > 0 && assertionResults.every((test) => test.status === "skipped");
 const pathsOf = (results) => [...new Set(results.map(pathOf))];
@@ -55,7 +55,7 @@ function sum(code, reports) {
   }
   // An error outside any test fails the run too.
   if (code !== "0" && failures.length === 0) failures.push("an error outside any test");
-  for (const line of late) console.log(`NOT RUN ${line}: no time left`);
+  for (const line of new Set(late)) console.log(`NOT RUN ${line}`);
   for (const line of new Set(retried)) console.log(`RETRIED ${line}`);
   for (const line of failures) console.log(`FAILED ${line}`);
   console.log(`${passed} passed, ${failures.length} failed`);

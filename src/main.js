@@ -4,5 +4,6 @@
  */
 import { keepCompiled } from "./installation/compile-cache.js";
 
-keepCompiled();
+// Commands of the daemon have environments of their own.
+keepCompiled(true);
 await import("./daemon.ts");

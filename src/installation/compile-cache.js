@@ -7,15 +7,17 @@ import { homedir } from "node:os";
 import { isAbsolute, join } from "node:path";
 import { isOwnDirectory } from "./ownership.js";
 
-/** Caches every module that is loaded from now on. Without a directory that only the user can write to, starts are slower. */
-export function keepCompiled() {
+/**
+ * Caches every module that is loaded from now on, also by threads if `hasThreads`: they read the directory from the environment, which
+ * commands of the process must then not inherit. Without a directory that only the user can write to, starts are slower.
+ */
+export function keepCompiled(hasThreads = false) {
   const xdg = process.env.XDG_CACHE_HOME ?? "";
   // What others may write to, as the directory that a relative path begins in, is not run.
   const directory = join(isAbsolute(xdg) ? xdg : join(homedir(), ".cache"), "hearth");
   if (!isOwnDirectory(directory)) return;
   module.enableCompileCache?.(directory);
-  // Threads read it from there.
-  process.env.NODE_COMPILE_CACHE = directory;
+  if (hasThreads) process.env.NODE_COMPILE_CACHE = directory;
 }
 
 /** Writes the cache now, and not only at an orderly end. */

@@ -385,10 +385,10 @@ describe(`of ${COUNT} requests with seed ${SEED}`, () => {
     expect((await fetch(`${daemon.url}/health`)).status).toBe(200);
   });
 
-  it("some of every operation were served, and some refused with every code that input alone can bring about", () => {
+  const areMany = PATH === undefined && COUNT >= 40_000;
+  it.skipIf(!areMany)("some of every operation were served, and some refused with every code of input alone", () => {
     if (process.env.HEARTH_FUZZ_SHOW === "1")
       process.stdout.write(`${[...state.codes].map(String).sort().join("\n")}\n`);
-    if (PATH !== undefined || COUNT < 40_000) return;
     expect(state.count).toBeGreaterThanOrEqual(COUNT);
     // Nothing runs for long enough to be cancelled, a key of the settings is not rotated, and a WebSocket is no answer.
     // A build needs a context with a build file, a context or a load an archive as its body, a push a registry that takes it.

@@ -248,7 +248,7 @@ export class Build {
     const walked = { count: 0 };
     await this.#withSource(step.from, async (from, ignored) => {
       // The source may be a root that this step has made.
-      await this.#limit(root);
+      if (step.from !== null) await this.#limit(root);
       for (const source of step.sources) {
         const paths = await matches(from, source, ignored, this.#terms.budget, signal);
         if (paths.length > 1 && !is_directory) {

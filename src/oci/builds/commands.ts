@@ -4,6 +4,7 @@
  * R1. Nothing of a command survives it but its files.
  * R2. Secrets lie on a tmpfs that ends with the container. A file elsewhere is a link to there, which is taken away again.
  */
+import { together } from "../../base/concurrency.ts";
 import { containerEnvironment } from "../../base/container-environment.ts";
 import type { Egress } from "../../base/egress.ts";
 import { AppError } from "../../base/errors.ts";
@@ -65,19 +66,13 @@ export async function runCommand(root: StageRoot, step: RunStep, options: Comman
     return await execute(root, step, secrets, options);
   } finally {
     signal.removeEventListener("abort", stop);
-    await inOrder([
-      () => containers.kill(root.id),
-      ...held.map((mount) => () => mount.release()),
-      async () => (files.length > 0 ? removeSecrets(root, files, before !== null) : undefined),
-    ]);
+    try {
+      await containers.kill(root.id);
+    } finally {
+      const secretsGone = files.length > 0 ? [removeSecrets(root, files, before !== null)] : [];
+      await together(...held.map((mount) => mount.release()), ...secretsGone);
+    }
   }
-}
-
-/** Takes each step, whatever became of those before it. Rejects with the first failure. */
-async function inOrder(steps: readonly (() => Promise<unknown>)[]): Promise<void> {
-  const failures: unknown[] = [];
-  for (const step of steps) await step().catch((error: unknown) => failures.push(error));
-  if (failures.length > 0) throw failures[0];
 }
 
 function isGiven({ id, is_required }: SecretMount, { secrets }: CommandOptions): boolean {
