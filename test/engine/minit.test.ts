@@ -471,11 +471,15 @@ describe("minit init", () => {
 
   it("leaks no descriptor and no memory over a thousand calls and a large one", async () => {
     const descriptors = () => readdirSync(`/proc/${init.pid}/fd`).length;
-    await wire.exec({ argv: ["cat"], flags: SOLE | WIPE, stdin: Buffer.from("x") });
+    const large = async () => {
+      const exit = await wire.exec({ argv: ["cat"], flags: SOLE, stdin: Buffer.alloc(15 * MIB) });
+      expect(exit.stdout.length).toBe(15 * MIB);
+    };
+    // The sanitizer keeps the shadow of what a large call used, so one comes before the first measure.
+    await large();
     const before = [descriptors(), anonymousKb()] as const;
     for (let i = 0; i < 1000; i++) await wire.exec({ argv: ["/bin/cat"], flags: SOLE | WIPE, stdin: Buffer.from("x") });
-    const exit = await wire.exec({ argv: ["cat"], flags: SOLE, stdin: Buffer.alloc(15 * MIB) });
-    expect(exit.stdout.length).toBe(15 * MIB);
+    await large();
     expect(descriptors()).toBe(before[0]);
     // Of a thousand calls that leave a hundred bytes each there would be more.
     expect(anonymousKb()).toBeLessThanOrEqual(before[1] + 96);
