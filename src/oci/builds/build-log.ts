@@ -12,6 +12,7 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { OutputStream } from "../../engine/ports.ts";
 import type { NewEvent } from "../../events/schema.ts";
+import { Mask } from "./mask.ts";
 
 export interface BuildLogOptions {
   readonly emit: (events: readonly NewEvent[]) => Promise<unknown>;
@@ -22,17 +23,12 @@ export interface BuildLogOptions {
   readonly log: Log;
 }
 
-const STARS = "***";
-/** Shorter values would blank words that are none. */
-const SECRET_LENGTH_MIN = 4;
-
 export class BuildLog {
   readonly #options: BuildLogOptions;
   readonly #decoders = { stdout: new StringDecoder("utf8"), stderr: new StringDecoder("utf8") };
+  /** Characters that no mask has seen. */
   readonly #waiting = { stdout: "", stderr: "" };
-  #secrets: readonly string[] = [];
-  /** Length of the longest of them: so much of the output waits, since it may be the beginning of one. */
-  #secret_length = 0;
+  #masks = { stdout: new Mask(), stderr: new Mask() };
   #step = 0;
   #bytes = 0;
   #tail = "";
@@ -52,8 +48,7 @@ export class BuildLog {
   /** G2: values that the step's command can read. */
   begin(step: number, text: string, secrets: readonly Uint8Array[] = []): void {
     this.flush();
-    this.#secrets = maskedTexts(secrets);
-    this.#secret_length = this.#secrets[0]?.length ?? 0;
+    this.#masks = { stdout: new Mask(secrets), stderr: new Mask(secrets) };
     this.#step = step;
     this.#tail = "";
     this.#tell("step", text.slice(0, LIMITS.build_log_piece_bytes));
@@ -61,26 +56,24 @@ export class BuildLog {
 
   output(stream: OutputStream, bytes: Buffer): void {
     this.#waiting[stream] += this.#decoders[stream].write(bytes);
-    const kept = 2 * LIMITS.build_log_piece_bytes + this.#secret_length;
-    // Above the bound only the end of the output counts. It is masked first: a cut through a secret would leave the rest of it.
-    if (this.#isFull) {
-      const text = this.#waiting[stream];
-      if (text.length >= 2 * kept) this.#waiting[stream] = this.#masked(text).slice(-kept);
-      return;
-    }
-    if (this.#waiting[stream].length >= LIMITS.build_log_piece_bytes + this.#secret_length) this.#drain(stream, false);
-    this.#schedule();
+    // A mask looks at all that it keeps with each piece: pieces of that length cost twice what one look at the stream would.
+    const piece = LIMITS.build_log_piece_bytes + this.#masks[stream].length_max;
+    if (this.#waiting[stream].length >= piece) this.#drain(stream);
+    if (!this.#isFull) this.#schedule();
   }
 
   /** Passes on what was gathered. */
   flush(): void {
-    for (const stream of ["stdout", "stderr"] as const) this.#drain(stream, true);
+    for (const stream of ["stdout", "stderr"] as const) {
+      this.#drain(stream);
+      this.#pass(stream, this.#masks[stream].end());
+    }
   }
 
   /** Resolves when all is written. Never rejects: a log that is lost fails no build. */
   async close(): Promise<void> {
     this.flush();
-    this.#secrets = [];
+    this.#masks = { stdout: new Mask(), stderr: new Mask() };
     this.#send();
     await this.#sending;
   }
@@ -89,29 +82,26 @@ export class BuildLog {
     return this.#bytes > LIMITS.build_log_bytes_max;
   }
 
-  #drain(stream: OutputStream, isEnd: boolean): void {
-    let text = this.#masked(this.#waiting[stream]);
-    // The beginning of a secret waits for its end.
-    const kept = isEnd ? 0 : Math.min(text.length, this.#secret_length);
-    this.#waiting[stream] = text.slice(text.length - kept);
-    text = text.slice(0, text.length - kept);
+  #drain(stream: OutputStream): void {
+    const text = this.#waiting[stream];
+    this.#waiting[stream] = "";
+    this.#pass(stream, this.#masks[stream].write(text));
+  }
+
+  /** Takes output without secrets: its end for the message of a failure, the rest for the log. */
+  #pass(stream: OutputStream, text: string): void {
     if (text === "") return;
     this.#tail = `${this.#tail}${text}`.slice(-4 * LIMITS.build_tail_bytes);
-    for (let at = 0; at < text.length; ) {
+    for (let at = 0; at < text.length && !this.#isFull; ) {
       const end = pieceEnd(text, at);
       this.#tell(stream, text.slice(at, end));
       at = end;
     }
   }
 
-  #masked(text: string): string {
-    return this.#secrets.reduce((masked, secret) => masked.replaceAll(secret, STARS), text);
-  }
-
   #tell(stream: "step" | OutputStream, text: string): void {
     const { operation_id, reference, steps_count } = this.#options;
     const bytes = Buffer.byteLength(text);
-    if (stream !== "step" && this.#bytes > LIMITS.build_log_bytes_max) return;
     this.#bytes += bytes;
     const isFull = stream !== "step" && this.#bytes > LIMITS.build_log_bytes_max;
     const shown = isFull ? "… the rest of the output is not in the log\n" : text;
@@ -123,7 +113,7 @@ export class BuildLog {
   /** Sends what has come within an interval. The beginning of a secret waits for the next output or the step's end. */
   #schedule(): void {
     this.#cancelSend ??= this.#options.clock.after(LIMITS.build_log_interval_ms, () => {
-      for (const stream of ["stdout", "stderr"] as const) this.#drain(stream, false);
+      for (const stream of ["stdout", "stderr"] as const) this.#drain(stream);
       this.#send();
     });
   }
@@ -138,14 +128,6 @@ export class BuildLog {
       .then(() => emit(events))
       .catch((error) => log.warn("log of a build not emitted", { error: errorText(error) }));
   }
-}
-
-/** The texts that are written as stars, the longest first: each line of the values, or the values alone if the lines are too many. */
-function maskedTexts(secrets: readonly Uint8Array[]): readonly string[] {
-  const values = secrets.map((value) => Buffer.from(value).toString("utf8").trim());
-  const lines = new Set(values.flatMap((value) => value.split("\n")).map((line) => line.trim()));
-  const texts = lines.size <= LIMITS.build_masked_texts_max ? lines : new Set(values);
-  return [...texts].filter(({ length }) => length >= SECRET_LENGTH_MIN).sort((a, b) => b.length - a.length);
 }
 
 /** Where a piece ends whose JSON fits an event: behind a line if there is one. */
