@@ -1,6 +1,6 @@
 /**
  * Six projects: `unit` (no containers), `api` (real containers through the real API), `clients` (the same, beside it),
- * `heavy` (minutes), `pages` (the same in a browser, beside it), `sanitized` (files of `api` and `heavy` once more, on a
+ * `heavy` (minutes), `beside` (the same, beside it), `sanitized` (files of `api` and `heavy` once more, on a
  * helper with ASan and UBSan).
  */
 import { defineConfig } from "vitest/config";
@@ -22,7 +22,11 @@ const CLIENTS = [
   "runtimes/custom/{http,lambda}.test.ts",
 ];
 
-const PAGES = ["test/api/{page,code-page,containers-page,files-page,terminal-page}.heavy.test.ts"];
+/** Heavy tests in a browser, and of crashes of a daemon of their own, which mostly wait for its next start. */
+const BESIDE = [
+  "test/api/{page,code-page,containers-page,files-page,terminal-page}.heavy.test.ts",
+  "test/recovery/{code,containers,failpoints,kills,rounds}.heavy.test.ts",
+];
 
 /** They cover every file of the helper. */
 const SANITIZED = [
@@ -83,7 +87,7 @@ export default defineConfig({
         test: {
           name: "heavy",
           include: ["test/**/*.heavy.test.ts"],
-          exclude: PAGES,
+          exclude: BESIDE,
           runner: RUNNER,
           pool: "forks",
           poolOptions: { forks: { singleFork: true } },
@@ -94,8 +98,8 @@ export default defineConfig({
       },
       {
         test: {
-          name: "pages",
-          include: PAGES,
+          name: "beside",
+          include: BESIDE,
           runner: RUNNER,
           pool: "threads",
           testTimeout: 300_000,

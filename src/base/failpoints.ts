@@ -1,11 +1,13 @@
 /**
  * Failpoints: named places at which a test ends the process, throws or waits, to see what a crash exactly there leaves
  * behind (`test/recovery`). `HEARTH_FAILPOINT=<name>[:<n>][=<action>]` arms one: at its n-th passage (1 unless given)
- * the action happens, once. Unarmed a failpoint costs one property check.
+ * the action happens, once. `HEARTH_FAILPOINT=@<path>` arms none at first; at each SIGUSR2 the process arms what that file says and
+ * deletes the file. Unarmed a failpoint costs one property check.
  *
  * F1. Passages are counted over all threads of the process together.
  * F2. Every name stands at one place in the source, and a test passes it.
  */
+import { readFileSync, rmSync } from "node:fs";
 import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 import { AppError } from "./errors.ts";
 
@@ -97,15 +99,19 @@ export const FAILPOINTS = [
 export type Failpoint = (typeof FAILPOINTS)[number];
 
 /** `kill`: SIGKILL to the own process, so that nothing can clean up. `exit-thread`: in the main thread, of the process. */
-type Action = "kill" | "throw" | "exit-thread" | { readonly delay_ms: number };
+const ACTIONS = ["kill", "throw", "exit-thread", "delay"] as const;
 
-interface Armed {
+interface Setting {
   readonly name: Failpoint;
   readonly at: number;
-  readonly action: Action;
-  /** How often it was passed; its memory is shared between the threads (F1). */
-  readonly passages: Int32Array;
+  readonly action: (typeof ACTIONS)[number];
+  readonly delay_ms: number;
 }
+
+/** Places in the memory that all threads share (F1). `NAME` holds an index of FAILPOINTS, `ACTION` one of ACTIONS. */
+const [NAME, AT, ACTION, DELAY_MS, PASSAGES] = [0, 1, 2, 3, 4];
+const PLACES_COUNT = 5;
+const NO_NAME = -1;
 
 const KEY = "hearth failpoint";
 /** Longest wait of `delay`. */
@@ -113,20 +119,40 @@ const DELAY_MS_MAX = 60_000;
 const SETTING = /^([a-z.]+)(?::([1-9]\d{0,8}))?(?:=(kill|throw|exit-thread|delay:(\d{1,5})))?$/;
 
 /** A thread is given what the main thread had armed before it was started. */
-const state = { armed: (getEnvironmentData(KEY) ?? null) as Armed | null };
+const state = { armed: (getEnvironmentData(KEY) ?? null) as Int32Array | null };
 
 /** Ends, throws or waits here when a test has asked for that. */
 export function failpoint(name: Failpoint): void {
   if (state.armed !== null) pass(state.armed, name);
 }
 
-/** Arms what `setting` names, nothing when it is empty. Before any thread is started. Throws INVALID_ARGUMENT. */
+/** Arms what `setting` says, nothing when it is empty. Before any thread is started. Throws INVALID_ARGUMENT. */
 export function armFailpoint(setting: string): void {
-  state.armed = setting === "" ? null : parse(setting);
-  setEnvironmentData(KEY, state.armed ?? undefined);
+  const armed =
+    setting === "" ? null : new Int32Array(new SharedArrayBuffer(PLACES_COUNT * Int32Array.BYTES_PER_ELEMENT));
+  if (armed !== null && setting.startsWith("@")) {
+    armed[NAME] = NO_NAME;
+    process.on("SIGUSR2", () => armFromFile(armed, setting.slice(1)));
+  } else if (armed !== null) {
+    arm(armed, parse(setting));
+  }
+  state.armed = armed;
+  setEnvironmentData(KEY, armed ?? undefined);
 }
 
-function parse(setting: string): Armed {
+function armFromFile(armed: Int32Array, file: string): void {
+  arm(armed, parse(readFileSync(file, "utf8")));
+  rmSync(file);
+}
+
+function arm(armed: Int32Array, { name, at, action, delay_ms }: Setting): void {
+  Atomics.store(armed, NAME, NO_NAME);
+  const places = [AT, at, ACTION, ACTIONS.indexOf(action), DELAY_MS, delay_ms, PASSAGES, 0];
+  for (let n = 0; n < places.length; n += 2) Atomics.store(armed, places[n] as number, places[n + 1] as number);
+  Atomics.store(armed, NAME, FAILPOINTS.indexOf(name));
+}
+
+function parse(setting: string): Setting {
   const [, known, at, action = "kill", delay] = SETTING.exec(setting) ?? [];
   const name = FAILPOINTS.find((one) => one === known);
   if (name === undefined || Number(delay ?? 0) > DELAY_MS_MAX) {
@@ -135,19 +161,16 @@ function parse(setting: string): Armed {
       `HEARTH_FAILPOINT is '${setting}', expected <name>[:<n>][=kill|throw|exit-thread|delay:<ms>] with a name of ${FAILPOINTS.join(", ")}`,
     );
   }
-  return {
-    name,
-    at: Number(at ?? 1),
-    action: delay === undefined ? (action as Exclude<Action, object>) : { delay_ms: Number(delay) },
-    passages: new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT)),
-  };
+  const kind = ACTIONS.find((one) => action.split(":", 1)[0] === one) ?? "kill";
+  return { name, at: Number(at ?? 1), action: kind, delay_ms: Number(delay ?? 0) };
 }
 
-function pass(armed: Armed, name: Failpoint): void {
-  if (name !== armed.name || Atomics.add(armed.passages, 0, 1) + 1 !== armed.at) return;
-  const { action } = armed;
+function pass(armed: Int32Array, name: Failpoint): void {
+  if (FAILPOINTS[Atomics.load(armed, NAME)] !== name) return;
+  if (Atomics.add(armed, PASSAGES, 1) + 1 !== Atomics.load(armed, AT)) return;
+  const action = ACTIONS[Atomics.load(armed, ACTION)];
   if (action === "kill") process.kill(process.pid, "SIGKILL");
   else if (action === "exit-thread") process.exit();
   else if (action === "throw") throw new AppError("INTERNAL", `failpoint ${name}`);
-  else Atomics.wait(new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT)), 0, 0, action.delay_ms);
+  else Atomics.wait(new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT)), 0, 0, armed[DELAY_MS]);
 }

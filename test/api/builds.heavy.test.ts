@@ -53,6 +53,41 @@ describe("a command that takes all it gets", () => {
   });
 });
 
+describe("files without end", () => {
+  it("fill no more than a build's disk over all its stages", async () => {
+    const limits = { disk_mb_max: 64, container_memory_mb_max: 256, image_mb_max: null };
+    const { tenant_id } = (await user.call("POST", "/api/tenants", { name: "stages", limits })).body;
+    const { key } = (await user.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name: "stages" })).body;
+    const small = new BuildUser(daemon, key);
+    const names = ["a", "b", "c", "d"];
+    const stages = names.map((name) => `${BASE.trim()} AS ${name}\nRUN head -c 24M /dev/urandom > /${name}\n`);
+    const copies = names.map((name) => `COPY --from=${name} /${name} /\n`);
+    const { body } = await small.build(`${stages.join("")}${BASE}${copies.join("")}`);
+    expect(body.error).toMatch(/No space left on device|stages of the build too large/);
+    expect(body.error).toMatch(/^build failed: step|stages of the build/);
+    await eventually("no root is left", () => stored("containers").length === 0);
+    const one = await small.built(`${stages[0]}${BASE}${copies[0]}`);
+    expect(one.message).toBe("image built");
+    expect((await user.call("DELETE", `/api/tenants/${tenant_id}?force=true`)).status).toBe(200);
+    await eventually("nothing is kept of the tenant", () => stored("snapshots").length === 0);
+  });
+
+  it("are counted once for each name that leads to them", async () => {
+    const [files_count, links_count] = [2_000, 101];
+    const files = Array.from({ length: files_count }, (_, i) => ({ name: `d/${i}`, content: "" }));
+    const links = Array.from(
+      { length: links_count },
+      (_, i) => ({ name: `l${i}`, type: "symlink", link: "d" }) as const,
+    );
+    const { status, body } = await user.build(`${BASE}COPY ${links.map(({ name }) => name).join(" ")} /all/\n`, [
+      ...files,
+      ...links,
+    ]);
+    expect(status).not.toBe(200);
+    expect(body.error).toContain("too many files to copy (limit 200000)");
+  });
+});
+
 describe("a daemon that is killed within a build", () => {
   it.each(["oci.build.started", "oci.build.kept", "oci.build.layered"])("at %s leaves nothing of it", async (point) => {
     const before = stored("snapshots");

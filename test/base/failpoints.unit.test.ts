@@ -60,6 +60,36 @@ describe("a failpoint", () => {
     expect(outcomes).toEqual(["passed"]);
   });
 
+  it("is armed again and again through a file, in threads that run already, too", () => {
+    const script = `import { existsSync, writeFileSync } from "node:fs";
+      import { Worker } from "node:worker_threads";
+      import { armFailpoint, failpoint } from ${MODULE};
+      const file = "/tmp/hearth-failpoint-" + process.pid;
+      armFailpoint("@" + file);
+      failpoint("engine.start.slot");
+      const arm = async (text) => {
+        writeFileSync(file, text);
+        process.kill(process.pid, "SIGUSR2");
+        while (existsSync(file)) await new Promise((resolve) => setTimeout(resolve, 1));
+      };
+      await arm("engine.start.slot:2=throw");
+      failpoint("engine.start.slot");
+      try { failpoint("engine.start.slot"); } catch (error) { console.log(error.message); }
+      const code = "import(" + JSON.stringify(${MODULE}) + ").then(({ failpoint }) => require('node:worker_threads')" +
+        ".parentPort.on('message', () => failpoint('engine.start.ready')))";
+      const worker = new Worker(code, { eval: true, execArgv: [] });
+      await arm("engine.start.ready=exit-thread");
+      worker.postMessage("");
+      await new Promise((resolve) => worker.once("exit", resolve));
+      console.log("the thread ended");
+      await arm("engine.start.slot");
+      failpoint("engine.start.slot");`;
+    expect(run(script)).toMatchObject({
+      signal: "SIGKILL",
+      stdout: "failpoint engine.start.slot\nthe thread ended\n",
+    });
+  });
+
   it.each([
     "engine.start",
     "engine.start.slot:0",

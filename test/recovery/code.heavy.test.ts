@@ -13,8 +13,9 @@ import { answered, functionOf, KINDS, SECRET, upload } from "./code-functions.ts
 import { ask, dies, startArmed } from "./ledger.ts";
 import { type Counts, countAtRest, expectAtRest } from "./rest.ts";
 
+const daemon = new Daemon();
 /** No cells: which class would have them depends on the rounds before. */
-const SETTINGS = { HEARTH_CELLS: "0", HEARTH_LOG_LEVEL: "warn" };
+const SETTINGS = { HEARTH_CELLS: "0", HEARTH_LOG_LEVEL: "warn", HEARTH_FAILPOINT: `@${daemon.failpoint_file}` };
 const ROUNDS_MAX = 3;
 const NAMES = Object.keys(KINDS);
 const MARKS = ["1", "2"];
@@ -56,7 +57,6 @@ const CASES: readonly (readonly [Failpoint, at: number, By])[] = [
   ["engine.stop.begun", 1, "stop"],
 ];
 
-const daemon = new Daemon();
 const state = {
   before: {} as Counts,
   trees: [] as readonly string[],
@@ -162,15 +162,17 @@ afterAll(() => daemon.dispose());
 describe("a daemon with functions that have code, when it is killed", () => {
   it.each(CASES)("at %s, passage %i by %s, has lost nothing and left nothing after its next start", async (...one) => {
     const [name, at, by] = one;
-    if (by !== "work") {
+    const point = `${name}:${at}`;
+    if (by === "work") {
+      await daemon.arm(point);
+      expect(await dies(round, ROUNDS_MAX)).toBe(true);
+    } else {
       await deploy("1");
       await Promise.all(NAMES.map(call));
+      await daemon.stop("SIGKILL");
+      expect(await startArmed(daemon, SETTINGS, point)).toBe(by === "stop");
+      if (by === "stop") expect(await daemon.stop("SIGTERM")).toBeNull();
     }
-    await daemon.stop("SIGKILL");
-    const hasStarted = await startArmed(daemon, SETTINGS, `${name}:${at}`);
-    if (by === "adoption") expect(hasStarted).toBe(false);
-    else if (by === "stop") expect(await daemon.stop("SIGTERM")).toBeNull();
-    else if (hasStarted) expect(await dies(round, ROUNDS_MAX)).toBe(true);
     await daemon.start(SETTINGS);
     await check();
     await deleteAll();

@@ -11,7 +11,6 @@ import { type Counts, countAtRest, expectAtRest } from "./rest.ts";
 import { TenantLedger } from "./tenant-ledger.ts";
 
 const CELLS = 1;
-const SETTINGS = { HEARTH_CELLS: String(CELLS), HEARTH_LOG_LEVEL: "warn" };
 /** Rounds of work in which a failpoint must be passed. */
 const ROUNDS_MAX = 20;
 
@@ -130,6 +129,11 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
 const CASES = FAILPOINTS.flatMap((name) => PASSINGS[name].map((passing) => ({ name, ...passing })));
 
 const daemon = new Daemon();
+const SETTINGS = {
+  HEARTH_CELLS: String(CELLS),
+  HEARTH_LOG_LEVEL: "warn",
+  HEARTH_FAILPOINT: `@${daemon.failpoint_file}`,
+};
 const ledger = new Ledger(daemon);
 const tenants = new TenantLedger(daemon);
 const containers = new ContainerLedger(daemon);
@@ -185,26 +189,30 @@ async function callsAlone(): Promise<void> {
   for (const call of calls) if (call.status === "rejected") throw call.reason;
 }
 
+/** Resolves to whether the daemon was killed meanwhile. */
+const WORK: Record<Exclude<Passing["by"], "start" | "adoption">, () => Promise<boolean>> = {
+  work: () => dies(() => oneRound(0), ROUNDS_MAX),
+  boxes: () => dies(() => containers.round(), ROUNDS_MAX),
+  bulk: () => dies(() => oneRound(900_000), ROUNDS_MAX),
+  calls: () => dies(callsAlone, ROUNDS_MAX),
+  stop: async () => {
+    await callSteady();
+    return (await daemon.stop("SIGTERM")) === null;
+  },
+};
+
 describe("a daemon that is killed", () => {
   it.each(CASES)(
     "at $name, passage $at by $by, has lost nothing and left nothing after its next start",
     async (one) => {
-      // What a kill leaves is part of what the armed daemon finds, but for a start of its own.
-      await daemon.stop(one.by === "start" ? "SIGTERM" : "SIGKILL");
-      const hasStarted = await startArmed(daemon, SETTINGS, `${one.name}:${one.at}`);
+      const point = `${one.name}:${one.at}`;
       if (one.by === "start" || one.by === "adoption") {
-        expect(hasStarted).toBe(false);
-      } else if (one.by === "stop") {
-        await callSteady();
-        expect(await daemon.stop("SIGTERM")).toBeNull();
-      } else if (hasStarted) {
-        const rounds = {
-          work: () => oneRound(0),
-          boxes: () => containers.round(),
-          bulk: () => oneRound(900_000),
-          calls: callsAlone,
-        };
-        expect(await dies(rounds[one.by], ROUNDS_MAX)).toBe(true);
+        await daemon.stop(one.by === "start" ? "SIGTERM" : "SIGKILL");
+        expect(await startArmed(daemon, SETTINGS, point)).toBe(false);
+      } else {
+        // What the kill before it has left is part of what this daemon found.
+        await daemon.arm(point);
+        expect(await WORK[one.by]()).toBe(true);
       }
       await daemon.start(SETTINGS);
       await ledger.check();

@@ -18,7 +18,7 @@ const KILLS_PER_COUNT = 50;
 const SETTINGS = { HEARTH_CELLS: "2", HEARTH_LOG_LEVEL: "warn" };
 const WORKERS = 3;
 /** How long the daemon works before it is killed, at most. */
-const LIFE_MS_MAX = 400;
+const LIFE_MS_MAX = 800;
 /** One in so many is killed while it starts. */
 const START_KILLS = 10;
 

@@ -13,6 +13,7 @@ import {
   readlinkSync,
   realpathSync,
   rmSync,
+  writeFileSync,
 } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
@@ -184,6 +185,18 @@ export class Daemon {
     child.stdout?.on("data", keep);
     child.stderr?.on("data", keep);
     return child;
+  }
+
+  /** A daemon that was started with it as HEARTH_FAILPOINT can be armed. */
+  get failpoint_file(): string {
+    return `${this.data_dir}/failpoint`;
+  }
+
+  /** Arms a failpoint (`name[:passage][=action]`) in the daemon that runs. */
+  async arm(failpoint: string): Promise<void> {
+    writeFileSync(this.failpoint_file, failpoint);
+    process.kill(this.pid, "SIGUSR2");
+    await eventually(`the daemon arms ${failpoint}`, () => !existsSync(this.failpoint_file));
   }
 
   /** Goes away as the reader of what the daemon prints, like `| head` does. */
