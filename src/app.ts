@@ -51,6 +51,7 @@ import { profileImage } from "./installation/paths.js";
 import { makeEngine, makeInstances } from "./instances.ts";
 import { BuildContexts } from "./oci/contexts/service.ts";
 import { REGISTRY_KIND, RegistryCredentials } from "./oci/credentials/service.ts";
+import { imageCounts } from "./oci/rows.ts";
 import { TenantImages } from "./oci/service.ts";
 import { Operations } from "./operations/service.ts";
 import { pageRoutes } from "./page/routes.ts";
@@ -151,7 +152,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const audit = new Audit({ store, clock });
   const { metrics, observer } = await startTelemetry(base, { store, engine, pool, node, audit });
   const serving: { outer: Listening | null; inner: Listening | null } = { outer: null, inner: null };
-  const operations = new Operations({ ...base, store, events });
+  const onEnd = (type: string, status: string) => metrics.ended(type, status);
+  const operations = new Operations({ ...base, store, events, onEnd });
   // What still runs may call the API until it is over.
   undo.add(async () => serving.inner?.close(0));
   // At the same time: what waits in the pool is refused, what runs is answered, and streams end.
@@ -393,7 +395,12 @@ async function startTelemetry(
     pool: () => pool.totals(),
     store: () => store.stats(),
     socket_memory: readSocketMemory,
-    machine: { ...machineUse(engine), containers: () => containerCounts(store, node) },
+    machine: {
+      ...machineUse(engine),
+      containers: () => containerCounts(store, node),
+      images: () => imageCounts(store),
+      image_disk: () => readDisk(config.image_dir),
+    },
     log_dropped_count: () => log.dropped_count,
     audit: () => audit.stats(),
   };

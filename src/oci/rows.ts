@@ -284,3 +284,13 @@ function rowOf(row: Row): ImageRow {
     details: JSON.parse(String(row.details)),
   };
 }
+
+/** Counts the references of all tenants, and the unpacked bytes of their images, each image once. */
+export async function imageCounts(store: Store): Promise<{ readonly count: number; readonly size_bytes: number }> {
+  const row = await store.readOne(
+    `SELECT coalesce(sum(count), 0) AS count, coalesce(sum(size_bytes), 0) AS size_bytes
+     FROM (SELECT count(*) AS count, max(size_bytes) AS size_bytes FROM oci_images GROUP BY image_id)`,
+    [],
+  );
+  return { count: Number(row?.count ?? 0), size_bytes: Number(row?.size_bytes ?? 0) };
+}

@@ -18,7 +18,7 @@ import { type End, endFields } from "./outcomes.ts";
 import type { Failure, OperationRows } from "./rows.ts";
 import { Run, type Runner, type Stop } from "./run.ts";
 import { type Resource, resourceFields } from "./schema.ts";
-import { type OperationStatus, type OperationVerb, operationStates } from "./states.ts";
+import { hasEnded, type OperationStatus, type OperationVerb, operationStates } from "./states.ts";
 
 /** An operation that has not ended. */
 export interface Open {
@@ -46,6 +46,8 @@ export interface QueueOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly rows: OperationRows;
+  /** Hears of each end of an operation, once it is stored. */
+  readonly onEnd: (operation_type: string, status: OperationStatus) => void;
 }
 
 const IN_ALL = Symbol("in all");
@@ -318,6 +320,7 @@ export class LocalQueue implements OperationQueue {
         invariant(row?.record.status === to, `operation ${open.id} is ${row?.record.status}, not ${open.status}`);
       }
       open.status = to;
+      if (hasEnded(to)) this.#options.onEnd(open.type, to);
     });
   }
 }

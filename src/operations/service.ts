@@ -29,7 +29,7 @@ import {
   type OperationRecord,
   type Resource,
 } from "./schema.ts";
-import { hasEnded, operationStates } from "./states.ts";
+import { hasEnded, type OperationStatus, operationStates } from "./states.ts";
 
 export { failureOf } from "./outcomes.ts";
 export type { Alongside, Json, OperationContext, OperationResult, Runner } from "./run.ts";
@@ -72,6 +72,8 @@ export interface OperationsOptions {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+  /** Hears of each end of an operation, once it is stored. */
+  readonly onEnd: (operation_type: string, status: OperationStatus) => void;
 }
 
 export class Operations {

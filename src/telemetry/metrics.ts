@@ -63,6 +63,7 @@ export class Metrics {
   /** By route, method and class of status; made when first answered (M1). */
   readonly #by_route = new Map<string | null, Map<string, Values[]>>();
   readonly #refusals: Counter<string>;
+  readonly #operations: Counter<string>;
   readonly #warm: Readonly<Record<InvocationStatus, Values>>;
   readonly #cold: Readonly<Record<InvocationStatus, Values>>;
   readonly #waits: Values;
@@ -81,6 +82,8 @@ export class Metrics {
       "error_code",
     ]);
     for (const error_code of Object.keys(ERRORS)) this.#refusals.inc({ error_code }, 0);
+    const ended = "Ended operations, by type and status.";
+    this.#operations = this.#counter("hearth_operations_total", ended, ["operation_type", "status"]);
     const calls = this.#distribution(
       "hearth_invocation_duration_seconds",
       "Duration of calls from arrival to outcome, by warm or cold start and outcome.",
@@ -132,6 +135,11 @@ export class Metrics {
     (cold_start ? this.#cold : this.#warm)[status].observe(timings.total / 1000);
     this.#waits.observe(timings.queue / 1000);
     this.#functions.count(tenant_id, record);
+  }
+
+  /** An operation has ended. */
+  ended(operation_type: string, status: string): void {
+    this.#operations.inc({ operation_type, status });
   }
 
   deleted(tenant_id: string, name: string): void {

@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ContainerUser } from "../support/containers.ts";
 import { type Answer, Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
+import { parseExposition, seriesName } from "../support/exposition.ts";
 import { build, MadeImages, pullLocal } from "../support/made-images.ts";
 
 const NAME = `localhost/hearth-test-images-${process.pid}`;
@@ -80,6 +81,21 @@ describe("an image of the local store", () => {
       ...{ status: "succeeded", operation_type: "oci.pull", target_resource_type: "image" },
       ...{ target_resource_id: REFERENCE, result: { reference: REFERENCE }, progress_pct: 100 },
     });
+  });
+});
+
+describe("the metrics", () => {
+  it("count the operations that ended, and the images of all tenants", async () => {
+    const families = parseExposition((await daemon.call("GET", "/metrics")).body);
+    const ended = (status: string) =>
+      families
+        .get("hearth_operations_total")
+        ?.samples.get(seriesName("hearth_operations_total", { operation_type: "oci.pull", status }));
+    expect([ended("succeeded"), ended("failed")]).toEqual([2, 1]);
+    expect(families.get("hearth_images")?.samples.get("hearth_images")).toBe(1);
+    const { image } = (await daemon.call("GET", path("/inspect", NAME))).body;
+    const size = families.get("hearth_images_size_bytes")?.samples.get("hearth_images_size_bytes");
+    expect(size).toBe(image.size_bytes);
   });
 });
 

@@ -138,6 +138,9 @@ describe("the metrics of a daemon", () => {
     expect(count(now, "running")).toBe(0);
     expect(now.of("hearth_storage_size_bytes")).toBeGreaterThan(used(now));
     expect(now.of("hearth_storage_free_bytes")).toBeGreaterThan(0);
+    expect(now.of("hearth_image_disk_used_bytes")).toBeGreaterThan(0);
+    expect(now.of("hearth_image_disk_size_bytes")).toBeGreaterThan(now.of("hearth_image_disk_used_bytes"));
+    expect([now.of("hearth_images"), now.of("hearth_images_size_bytes")]).toEqual([0, 0]);
     const max = Number(readFileSync("/proc/sys/net/netfilter/nf_conntrack_max", "utf8"));
     expect(now.of("hearth_tracked_connections_max")).toBe(max);
     expect(now.of("hearth_tracked_connections")).toBeGreaterThanOrEqual(0);

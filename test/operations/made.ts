@@ -26,7 +26,12 @@ export async function makeOperations(store: Store, clock: Clock = systemClock, t
     })),
   );
   const events = new Events({ store, clock, log });
-  return { store, events, operations: new Operations({ store, events, clock, log, ids: randomIds() }), faults };
+  return {
+    store,
+    events,
+    operations: new Operations({ store, events, clock, log, ids: randomIds(), onEnd: ignore }),
+    faults,
+  };
 }
 
 /** A run that has begun, until the test ends it. */

@@ -18,6 +18,8 @@ export function poolMetrics(): { readonly pool: PoolState; readonly metrics: Met
         containers: async () => new Map(),
         storage: async () => ({ size_mb: 1, used_mb: 0, free_mb: 1 }),
         connections: () => ({ used_count: 0, count_max: 1 }),
+        images: async () => ({ count: 0, size_bytes: 0 }),
+        image_disk: () => ({ size_bytes: 0, used_bytes: 0 }),
         flows_refused: async () => 0,
       },
       log_dropped_count: () => 0,

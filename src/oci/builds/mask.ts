@@ -43,7 +43,7 @@ export class Mask {
     let [shown, at] = ["", this.#starred];
     for (const [span_begin, span_end] of this.#spans()) {
       if (span_begin >= end) break;
-      if (span_begin > at || at === 0) shown += this.#waiting.slice(at, span_begin) + STARS;
+      if (span_begin >= at) shown += this.#waiting.slice(at, span_begin) + STARS;
       at = Math.max(at, span_end);
     }
     shown += this.#waiting.slice(at, end);

@@ -21,6 +21,7 @@ describe("a mask", () => {
     ["a value within another", ["abcdefgh", "cdef"], "x abcdefgh cdef y", "x *** *** y"],
     ["nothing of the beginning of a value alone", ["abcdefgh"], "abcdefg", "abcdefg"],
     ["no value of fewer than four characters", ["abc"], "abc", "abc"],
+    ["values that follow each other", ["abcd", "efgh"], "abcdefghabcd", "*********"],
     ["values at the beginning and at the end", ["abcd"], "abcd x abcd", "*** x ***"],
   ];
 
