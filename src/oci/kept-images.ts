@@ -23,7 +23,7 @@ export class KeptImages {
   readonly #turns = new KeyedMutex();
   /** A turn that has not begun: whoever asks meanwhile waits for it. */
   #next: Promise<void> | null = null;
-  /** What the store was last asked to keep; null: unknown. */
+  /** The last set that the store was asked to keep; null: unknown. */
   #kept: ReadonlySet<string> | null = null;
   /** An image that was mounted then stays until the store is asked again. */
   #isSettled = false;

@@ -27,7 +27,7 @@ const HOST = /^(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::(\d{1,5})
 const REPOSITORY = /^[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*(?:\/[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*)*$/;
 const TAG = /^\w[\w.-]{0,127}$/;
 export const DIGEST = /^sha256:[0-9a-f]{64}$/;
-/** What other tools write in front of a reference. `docker:dind` is none: it has no slashes. */
+/** Transports that other tools write in front of a reference. `docker:dind` is none: it has no slashes. */
 const TRANSPORT = /^(?:[a-z][a-z+.-]*:\/\/|(?:containers-storage|docker-archive|docker-daemon|oci-archive):)/i;
 const ID = /^[0-9a-f]{64}$/;
 

@@ -113,7 +113,7 @@ export class TenantImages {
     return { success: true as const, images, freed_bytes };
   }
 
-  /** Whether the image store answers. */
+  /** True if the image store answers. */
   async readiness(tenant_id: string) {
     const { pinned } = this.#options.images();
     const isAnswering = await this.#options
@@ -189,7 +189,7 @@ export class TenantImages {
     return { reference, image_id, use: { statement, refusal: () => notFound(text) } };
   }
 
-  /** Whether the tenant has the image of a complete reference itself. */
+  /** True if the tenant has the image of a complete reference itself. */
   async has(tenant_id: string, reference: string): Promise<boolean> {
     return (await this.#rows.own(tenant_id, reference)) !== null;
   }
@@ -208,7 +208,7 @@ export class TenantImages {
     const lacking = new Set(diff_ids);
     const rows = lacking.size === 0 ? [] : await this.#rows.layers(tenant_id, { isShared: true });
     for (const { image_id, layers } of rows) {
-      // What an earlier release noted says nothing of diff_ids.
+      // Rows of an earlier release have no diff_ids.
       const isKnown = layers.every(({ diff_id }) => diff_id != null);
       const found = isKnown ? layers : await this.#storedLayers(image_id);
       for (const { diff_id } of found) if (diff_id != null) lacking.delete(diff_id);

@@ -16,7 +16,7 @@ export interface TransferRoutesOptions {
 }
 
 const NOT_PUSHED = { success: false, reference: null, target: null, manifest_digest: null };
-/** What the operation of a push returns. */
+/** Result of the operation of a push. */
 const PushResult = z.object({ reference: z.string(), target: z.string(), manifest_digest: z.string() });
 
 export function transferRoutes({ pushes, saves, operations }: TransferRoutesOptions) {

@@ -115,7 +115,7 @@ export class UnusedImages {
     return Math.max(1, count);
   }
 
-  /** Whether more of the disk is in use than the limit less a margin. */
+  /** True if more of the disk is in use than the limit less a margin. */
   #isAbove(margin_percent: number): boolean {
     const { disk_percent_max, readDisk } = this.#options;
     if (disk_percent_max >= 100) return false;

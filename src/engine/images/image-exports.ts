@@ -25,7 +25,7 @@ const DIGEST = /^sha256:([0-9a-f]{64})$/;
 const GZIP = /[+.]gzip$/;
 /** The image was accepted when it came into the store. */
 const POLICY = '{"default":[{"type":"insecureAcceptAnything"}]}';
-/** What compression adds to bytes that it cannot compress, and files beside the layers. */
+/** Growth of bytes that compression cannot compress, with files beside the layers. */
 const GROWTH = 1.01;
 const MARGIN_BYTES = 16 * 1024 * 1024;
 

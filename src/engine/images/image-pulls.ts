@@ -39,7 +39,7 @@ const LOCK_WAIT_SECONDS = 1;
 /** Exit status of flock if the lock is taken. */
 const LOCK_TAKEN = 75;
 
-/** What a pull may leave. */
+/** Note of a pull under way, whose leftovers a sweep removes. */
 interface Note extends PulledLayers {
   /** The name that buildah gives to the image. */
   readonly name: string;

@@ -28,7 +28,7 @@ export interface RawInstruction {
   /** In upper case. */
   readonly keyword: string;
   readonly flags: readonly Flag[];
-  /** What follows keyword and flags, on one line. */
+  /** The text behind keyword and flags, on one line. */
   readonly text: string;
   readonly documents: readonly HereDocument[];
   /** Number of its first line, from 1 on. */

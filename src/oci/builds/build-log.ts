@@ -130,7 +130,7 @@ export class BuildLog {
   }
 }
 
-/** Where a piece ends whose JSON fits an event: behind a line if there is one. */
+/** End of a piece whose JSON fits an event: behind a line if there is one. */
 function pieceEnd(text: string, begin: number): number {
   let [end, bytes] = [begin, 0];
   let line = begin;

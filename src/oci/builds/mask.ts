@@ -52,7 +52,7 @@ export class Mask {
     return shown;
   }
 
-  /** Where the values are, `[begin, end)` each, in order. */
+  /** Places of the values, `[begin, end)` each, in order. */
   #spans(): readonly (readonly [number, number])[] {
     const spans: (readonly [number, number])[] = [];
     for (const text of this.#texts) {

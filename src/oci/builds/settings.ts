@@ -36,7 +36,7 @@ export class Settings {
   stop_signal: string | null;
   shell: readonly string[];
   health: Readonly<Record<string, unknown>> | null;
-  /** Whether the command comes from the base: an ENTRYPOINT then takes it away. */
+  /** True while the command is the base's: an ENTRYPOINT then takes it away. */
   #hasOwnCommand = false;
 
   private constructor(from: Pick<Settings, SettingName>) {

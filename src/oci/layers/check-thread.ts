@@ -13,7 +13,7 @@ import { type ClaimedLayer, type InspectedLayer, LayerInspection } from "./inspe
 
 export interface CheckTask {
   readonly claimed: ClaimedLayer;
-  /** Whether the tar is given out (T1). */
+  /** True if the tar is given out (T1). */
   readonly isGiven: boolean;
   readonly port: MessagePort;
 }

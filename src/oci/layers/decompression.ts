@@ -48,7 +48,7 @@ class ZlibStream {
   readonly #name: string;
   #failure: unknown = null;
   #hasEnded = false;
-  /** What waits for the next step. */
+  /** A write that waits for the next step. */
   #waiting: PromiseWithResolvers<void> | null = null;
 
   constructor(zlib: Gunzip | ZstdDecompress, name: string, receive: Receiver) {

@@ -29,7 +29,7 @@ interface Challenge {
 
 /** One scheme, or one parameter of the scheme before it (RFC 9110 §11.6.1). */
 const CHALLENGE_PART = /[\s,]*([\w!#$%&'*+.^`|~-]+)(?:\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]*)))?/y;
-/** What goes into a header as it is. */
+/** Characters that go into a header as they are. */
 const TOKEN = /^[\x21-\x7e]+$/;
 const SCOPE = /^(repository:[a-z0-9./_:-]+):(?:pull|push|pull,push|push,pull)$/;
 

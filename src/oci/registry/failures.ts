@@ -1,4 +1,4 @@
-/** What went wrong with a registry, in words: which host, and why. Texts of the registry itself are never repeated. */
+/** Failures of a registry in words: which host, and why. Texts of the registry itself are never repeated. */
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { HOST_NOT_ALLOWED, URL_NOT_USABLE } from "../../base/outgoing-requests.ts";

@@ -86,13 +86,13 @@ interface Served extends Pick<LocalRequest, "content" | "source"> {
 
 /** An image that buildah can pull, until `close`. */
 export interface PullSource {
-  /** What buildah pulls, without a transport: a manifest by its digest. */
+  /** Reference that buildah pulls, without a transport: a manifest by its digest. */
   readonly pull_reference: string;
   /** Path of buildah's configuration. Beside it are `registries.conf.d`, which is empty, and `auth.json`, without credentials. */
   readonly registries_conf: string;
   /** Path of a signature policy that accepts everything. */
   readonly accepting_policy: string;
-  /** What the reference names: the digest of an index, or of the manifest. */
+  /** Digest that the reference names: of an index, or of the manifest. */
   readonly digest: string;
   readonly manifest_digest: string;
   /** Id that the image has in the store: the hexadecimal digest of its configuration. */
@@ -234,7 +234,7 @@ export function layerKey({ digest, diff_id }: Pick<LayerDescriptor, "digest" | "
 function checkRoom(layers: readonly LayerDescriptor[], unpacked_bytes_max: number): void {
   const sizes = new Map(layers.map(({ digest, size }) => [digest, size]));
   const bytes = sizes.values().reduce((sum, size) => sum + size, 0);
-  // What compression adds to bytes that it cannot compress.
+  // Compression adds this to bytes that it cannot compress.
   if (bytes <= unpacked_bytes_max * 1.01 + LIMITS.registry_progress_bytes) return;
   throw new AppError(
     "QUOTA_EXCEEDED",

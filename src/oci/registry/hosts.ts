@@ -13,7 +13,7 @@ import { addressBytes, contains, network } from "../../base/addresses.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { DEFAULT_REGISTRY } from "../reference.ts";
 
-/** Where a registry is. */
+/** Address of a registry. */
 export interface RegistryHost {
   /** As references name it. */
   readonly registry: string;

@@ -44,7 +44,7 @@ export interface LayerDescriptor {
 
 /** One image for one platform, but for its layers. */
 export interface ImageContent {
-  /** What the reference names: an index or the manifest. */
+  /** Digest that the reference names: of an index or of the manifest. */
   readonly digest: string;
   readonly manifest: FetchedManifest;
   readonly config_digest: string;
