@@ -71,7 +71,7 @@ export function makeTransfers(
 /** Builds of images on containers of this node. */
 export function makeBuilds(
   { config, clock, log, ids, undo }: Parts,
-  parts: Omit<BuildsOptions, "cache" | "layers" | "directory" | "clock" | "log" | "ids"> & {
+  parts: Omit<BuildsOptions, "cache" | "layers" | "running_max" | "directory" | "clock" | "log" | "ids"> & {
     readonly store: Store;
     readonly node: StoredNode;
   },
@@ -79,5 +79,6 @@ export function makeBuilds(
   const layers = new BuildLayers(log);
   undo.add(() => layers.close());
   const cache = new BuildCache({ ...parts, storage: () => parts.engine.storage, clock, ids, log });
-  return new Builds({ ...parts, cache, layers, directory: `${config.data_dir}/builds`, clock, log, ids });
+  const { builds_max: running_max, data_dir } = config;
+  return new Builds({ ...parts, cache, layers, running_max, directory: `${data_dir}/builds`, clock, log, ids });
 }

@@ -14,6 +14,8 @@ export const BUILD_LIMITS = {
   build_secrets_max: 16,
   /** Builds that run at once: each may use `build_memory_mb` and a processor for minutes. */
   builds_max: 4,
+  /** Memory of the machine for each build that may run at once: twice `build_memory_mb`, since containers and functions run beside. */
+  build_node_memory_mb: 4_096,
   builds_per_tenant_max: 2,
   /** From the acceptance of a build to its end. */
   build_ms: 3_600_000,

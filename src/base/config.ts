@@ -73,6 +73,8 @@ export interface Config {
   readonly memory_budget_mb: number;
   /** Percent of the image store's disk above which unused images are evicted; 100: never. */
   readonly image_disk_percent: number;
+  /** Builds of images that may run at once; 0: none may. */
+  readonly builds_max: number;
   /** Size of the storage pool, whose setting keeps the name that operators know; null: half of the disk. */
   readonly storage_pool_mb: number | null;
   /** Disk scheduler of the storage pool's loop device. */
@@ -288,6 +290,11 @@ export function volatileDirectory(): string {
   return !isInMemory("/run") && isInMemory("/dev/shm") ? "/dev/shm" : "/run";
 }
 
+/** Builds that a machine runs at once unless a setting says otherwise. */
+export function buildsOf(memory_mb: number): number {
+  return Math.min(LIMITS.builds_max, Math.max(1, Math.floor(memory_mb / LIMITS.build_node_memory_mb)));
+}
+
 /** Megabytes that this machine, or its control group, has. */
 function machineMemoryMb(): number {
   const constrained = process.constrainedMemory();
@@ -362,6 +369,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     disk_scheduler,
     uplink: uplink(read),
     image_disk_percent: wholeNumber("image_disk_percent", read("image_disk_percent")),
+    builds_max: read("builds") === "" ? buildsOf(machineMemoryMb()) : wholeNumber("builds", read("builds")),
     storage_pool_mb: read("area") === "" ? null : wholeNumber("area", read("area")),
     terminal_idle_seconds: wholeNumber("terminal_idle", read("terminal_idle")),
     terminal_ttl_seconds: wholeNumber("terminal_ttl", read("terminal_ttl")),

@@ -37,7 +37,7 @@ export const ERRORS = {
   FORBIDDEN: row(
     403,
     "caller",
-    "The key lacks the required scope, the route is for the operator only, or a registry denies access.",
+    "The key lacks the required scope, the route is for the operator only, a registry denies access, or the node builds no images.",
   ),
   QUOTA_EXCEEDED: row(403, "caller", "The request would exceed a limit of the tenant."),
   NOT_FOUND: row(404, "caller", "The resource does not exist, or belongs to another tenant."),

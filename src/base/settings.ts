@@ -254,6 +254,13 @@ export const SETTINGS = {
     about:
       "Share of the image store's disk above which the daemon evicts images that nothing uses, the least recently used first; 100 means never.",
   },
+  builds: {
+    variable: "HEARTH_BUILDS",
+    fallback: "",
+    default_text: `one for each ${LIMITS.build_node_memory_mb} MiB of memory, from 1 to ${LIMITS.builds_max}`,
+    range: [0, LIMITS.builds_max],
+    about: "Concurrent builds of images; further ones wait, and 0 refuses all.",
+  },
   // The variable and the flag keep the name that operators have set.
   area: {
     variable: "HEARTH_AREA_MB",

@@ -11,7 +11,7 @@ import { archive, ENTRY } from "../support/file-helper.ts";
 import { plant } from "../support/planted.ts";
 
 const MIB = 1024 * 1024;
-const SETTINGS = { HEARTH_CELLS: "0" };
+const SETTINGS = { HEARTH_CELLS: "0", HEARTH_BUILDS: "0" };
 const daemon = new Daemon();
 beforeAll(() => daemon.start(SETTINGS));
 afterAll(() => daemon.dispose());
@@ -63,6 +63,21 @@ async function begin(bytes: Uint8Array): Promise<{ sent: ClientRequest; answered
   return { sent, answered };
 }
 const begun = () => tarHeader({ ...ENTRY, name: "large", size: 100 * MIB });
+
+describe("a node without builds", () => {
+  it("refuses them, whatever they ask for", async () => {
+    const { context_id } = (await post(archive({ name: "Dockerfile", content: "FROM scratch\n" }))).body;
+    for (const id of [context_id, "ctx_missing"]) {
+      const body = { context_id: id, image_reference: "app:1" };
+      const answer = await daemon.call("POST", "/api/oci/images/build", body);
+      expect([answer.status, answer.body.error_code, answer.body.error]).toEqual([
+        ...[403, "FORBIDDEN", "this node builds no images"],
+      ]);
+    }
+    expect((await remove(context_id)).status).toBe(200);
+    await nothingStored();
+  });
+});
 
 describe("a build context", () => {
   it("is uploaded as tar or tar.gz, raw or in base64, and listed until it is deleted", async () => {

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { ownPorts, readConfig } from "../../src/base/config.ts";
+import { buildsOf, ownPorts, readConfig } from "../../src/base/config.ts";
 
 describe("the configuration", () => {
   it.each([{}, { HEARTH_DATA_DIR: "", HEARTH_LISTEN: "" }])(
@@ -31,6 +31,12 @@ describe("the configuration", () => {
       cells_target: 3,
     });
     expect(readConfig({ HEARTH_LISTEN: "[::1]:80" }, []).listen_host).toBe("::1");
+  });
+
+  it("has builds as its memory allows, and as few as a setting says", () => {
+    expect([1_000, 4_096, 8_191, 12_288, 1_000_000].map(buildsOf)).toEqual([1, 1, 1, 3, 4]);
+    expect([0, 4].map((count) => readConfig({ HEARTH_BUILDS: String(count) }, []).builds_max)).toEqual([0, 4]);
+    expect(() => readConfig({ HEARTH_BUILDS: "5" }, [])).toThrow("HEARTH_BUILDS");
   });
 
   it("reads where to send spans and how many", () => {

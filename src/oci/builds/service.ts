@@ -55,6 +55,8 @@ export interface BuildsOptions {
   readonly cache: BuildCache;
   readonly layers: BuildLayers;
   readonly quotas: Quotas;
+  /** Builds that may run at once; 0: all are refused. */
+  readonly running_max: number;
   /** For layers on their way into the store. */
   readonly directory: string;
   readonly clock: Clock;
@@ -87,7 +89,8 @@ export class Builds {
       resumable: false,
       cancellable: true,
       timeout_ms: LIMITS.build_ms,
-      running_max: LIMITS.builds_max,
+      // Those that were accepted before the setting was 0 still end.
+      running_max: Math.max(1, options.running_max),
       running_per_tenant_max: LIMITS.builds_per_tenant_max,
       run: (context) => this.#run(context),
     });
@@ -99,8 +102,13 @@ export class Builds {
     await this.#options.cache.boot();
   }
 
-  /** Throws INVALID_ARGUMENT, NOT_FOUND (the context, a secret), QUOTA_EXCEEDED. */
+  /** Throws FORBIDDEN, INVALID_ARGUMENT, NOT_FOUND (the context, a secret), QUOTA_EXCEEDED. */
   async accept({ tenant_id, is_operator }: Caller, body: BuildImage): Promise<OperationRecord> {
+    if (this.#options.running_max === 0) {
+      throw new AppError("FORBIDDEN", "this node builds no images", {
+        hint: "the operator has set HEARTH_BUILDS to 0",
+      });
+    }
     const { operations, tenant_images, contexts } = this.#options;
     const { buildfile_path, dockerfile_path, ...rest } = body;
     const parsed = parseReference(body.image_reference);

@@ -48,7 +48,7 @@ class ZlibStream {
   readonly #name: string;
   #failure: unknown = null;
   #hasEnded = false;
-  /** A write that waits for the next step. */
+  /** The step under way, until its end. */
   #waiting: PromiseWithResolvers<void> | null = null;
 
   constructor(zlib: Gunzip | ZstdDecompress, name: string, receive: Receiver) {
