@@ -172,7 +172,7 @@ function findRoutes({ images }: ImageRoutesOptions) {
   ];
 }
 
-function changeRoutes({ images }: ImageRoutesOptions) {
+function changeRoutes({ builds, images }: ImageRoutesOptions) {
   return [
     route({
       method: "POST",
@@ -206,11 +206,14 @@ function changeRoutes({ images }: ImageRoutesOptions) {
       auth: "tenant",
       scope: "write",
       operation: "pruneImages",
-      summary: "Deletes the tenant's images that no container and no function version uses, but for shared ones.",
+      summary: "Deletes the tenant's images that nothing uses, but for shared ones, and its build cache if asked.",
       body: pruneImages,
       response: prunedImages,
       example: { body: { older_than_seconds: 0 }, response: SAMPLES.pruned },
-      handler: ({ caller, body }) => images.deleteUnused(caller.tenant_id, body.older_than_seconds),
+      handler: async ({ caller: { tenant_id }, body: { older_than_seconds, build_cache } }) => {
+        const build_cache_count = build_cache ? await builds.pruneCache(tenant_id, older_than_seconds) : 0;
+        return { ...(await images.deleteUnused(tenant_id, older_than_seconds)), build_cache_count };
+      },
     }),
     route({
       method: "DELETE",

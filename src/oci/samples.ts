@@ -98,6 +98,7 @@ export const SAMPLES = {
     success: true as const,
     images: [{ reference: "docker.io/library/alpine:3.20", id: CONFIG, size_bytes: 8_082_944 }],
     freed_bytes: 8_082_944,
+    build_cache_count: 0,
   },
   health: { status: "ok" as const, concern: "oci" as const, image_count: 1, reason: null },
   handle: {

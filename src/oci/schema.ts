@@ -206,7 +206,13 @@ export const pruneImages = z
   .object({
     older_than_seconds: whole(0, LIMITS.image_prune_age_seconds_max)
       .default(0)
-      .describe("Only images that were last pulled or used at least this long ago."),
+      .describe("Only what was last pulled or used at least this long ago."),
+    build_cache: z
+      .boolean()
+      .default(false)
+      .describe(
+        "Deletes the tenant's build cache, too: kept steps, and cache mounts that no build uses at the moment.",
+      ),
   })
   .meta({ id: "PruneImages" });
 
@@ -227,6 +233,7 @@ export const prunedImages = z
       .describe(
         "Size of the unpacked images that the tenant lost, as image_mb_max counts them; shared layers may stay.",
       ),
+    build_cache_count: z.int().describe("Entries of the build cache that were deleted."),
   })
   .meta({ id: "PrunedImages" });
 

@@ -107,6 +107,35 @@ describe("the cache of builds", () => {
     expect(steps).toEqual([`step 2/3: ${RANDOM} (cached)`, "step 3/3: COPY f /f"]);
   });
 
+  it("is deleted by its tenant alone, and then repeats every step", async () => {
+    expect((await user.call("PATCH", "/api/oci/images", { reference: NAME, is_shared: true })).status).toBe(200);
+    const [own, other] = [await tenant("pruner"), await tenant("pruned-not")];
+    const prune = async (as: BuildUser, body: object) =>
+      (await as.call("POST", "/api/oci/images/prune", body)).body.build_cache_count;
+    const file = `${BASE}RUN echo pruned > /pruned\n`;
+    expect((await own.built(file)).message).toBe("image built");
+    expect(await prune(other, { build_cache: true })).toBe(0);
+    expect(await prune(own, { build_cache: true, older_than_seconds: 3_600 })).toBe(0);
+    expect((await own.built(file)).message).toBe("image is the same as of an earlier build");
+    // The step and the result.
+    expect(await prune(own, { build_cache: true })).toBe(2);
+    expect(await prune(own, { build_cache: true })).toBe(0);
+    const again = await own.built(file);
+    expect([again.message, (await own.log(again.operation_id)).map(({ text }) => text)]).toEqual([
+      "image built",
+      ["step 2/2: RUN echo pruned > /pruned"],
+    ]);
+    // A mount in use stays, and what the command writes into it.
+    const mount = `${BASE}RUN --mount=type=cache,target=/c `;
+    const nap = `sleep 3.${process.pid}`;
+    const busy = await own.begin(`${mount}${nap}; echo kept > /c/x\n`);
+    await eventually("the command runs", () => running(nap) === 1);
+    await prune(own, { build_cache: true });
+    expect((await own.operation(busy, 30)).status).toBe("succeeded");
+    expect((await own.build(`${mount}cat /c/x; exit 3\n`)).body.error).toContain("kept");
+    expect((await user.call("PATCH", "/api/oci/images", { reference: NAME, is_shared: false })).status).toBe(200);
+  });
+
   it("serves no other tenant, which reaches neither contexts nor secrets of the first", async () => {
     const other = await tenant("other");
     await user.call("PATCH", "/api/oci/images", { reference: NAME, is_shared: true });

@@ -114,10 +114,13 @@ export async function deleteImages(session: Session, words: Words, flags: Flags)
 
 export async function pruneImages(session: Session, _: Words, flags: Flags): Promise<void> {
   const older_than_seconds = flags.olderThan as number | undefined;
-  const answer = await session.client().request("POST /api/oci/images/prune", { body: { older_than_seconds } });
+  const build_cache = flags.buildCache === true;
+  const body = { older_than_seconds, build_cache };
+  const answer = await session.client().request("POST /api/oci/images/prune", { body });
   session.show(answer, () => {
     const lines = answer.images.map(({ reference }) => `${visible(reference)} is deleted\n`);
-    return `${lines.join("")}${counted(answer.images.length, "image")} deleted, ${bytes(answer.freed_bytes)} freed\n`;
+    const cache = build_cache ? `build cache: ${counted(answer.build_cache_count, "entry", "entries")} deleted\n` : "";
+    return `${lines.join("")}${counted(answer.images.length, "image")} deleted, ${bytes(answer.freed_bytes)} freed\n${cache}`;
   });
 }
 

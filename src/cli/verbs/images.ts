@@ -106,9 +106,10 @@ export const IMAGE_VERBS: readonly Verb[] = [
     name: "prune",
     summary: "delete images that no container and no function version uses",
     flags: [
-      { flags: "--older-than <s>", about: "only images that were last used this many seconds ago", parse: number },
+      { flags: "--older-than <s>", about: "only what was last used this many seconds ago", parse: number },
+      { flags: "--build-cache", about: "delete the build cache, too" },
     ],
-    examples: ["hearth prune", "hearth prune --older-than 604800"],
+    examples: ["hearth prune", "hearth prune --older-than 604800", "hearth prune --build-cache"],
     load: async () => (await import("../images/images.ts")).pruneImages,
   },
   {

@@ -57,9 +57,9 @@ export class CacheRows {
     await this.#store.write([{ sql, args: [tenant_id, key, this.#node_seq, subvolume ?? ""] }]);
   }
 
-  /** Of a tenant on this node, the least recently used first. */
-  of(tenant_id: string): Promise<CacheEntry[]> {
-    return this.#list("tenant_id = ? AND", [tenant_id]);
+  /** Of a tenant on this node, the least recently used first; of those that were last used at a time at most, in epoch seconds. */
+  of(tenant_id: string, used_at_max = Number.MAX_SAFE_INTEGER): Promise<CacheEntry[]> {
+    return this.#list("tenant_id = ? AND used_at <= ? AND", [tenant_id, used_at_max]);
   }
 
   /** Of all tenants on this node, the least recently used first. */
@@ -67,7 +67,7 @@ export class CacheRows {
     return this.#list("", []);
   }
 
-  async #list(where: string, args: readonly string[]): Promise<CacheEntry[]> {
+  async #list(where: string, args: readonly (string | number)[]): Promise<CacheEntry[]> {
     const sql = `${SELECT} WHERE ${where} node_seq = ? ORDER BY used_at, seq LIMIT ?`;
     return (await this.#store.read(sql, [...args, this.#node_seq, LIMITS.store_read_rows_max])).map(entryOf);
   }

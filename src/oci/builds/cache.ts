@@ -141,6 +141,16 @@ export class BuildCache {
     };
   }
 
+  /** Deletes what a tenant last used at least so long ago, but for mounts in use (K3). Resolves to the number of entries. */
+  prune(tenant_id: string, age_seconds: number): Promise<number> {
+    return this.#turns.run(CHANGES, async () => {
+      const entries = await this.#rows.of(tenant_id, this.#now() - age_seconds);
+      const free = entries.filter(({ subvolume }) => subvolume === null || !this.#held.has(subvolume));
+      for (const entry of free) await this.#remove(entry);
+      return free.length;
+    });
+  }
+
   /** Deletes all of a tenant that is being deleted. */
   async eraseAll(tenant_id: string): Promise<void> {
     await this.#turns.run(CHANGES, async () => {

@@ -126,6 +126,11 @@ export class Builds {
     return operations.accept(tenant_id, { type: "oci.build", target: { type: "image", id: reference }, input });
   }
 
+  /** Deletes entries of a tenant's build cache that were last used at least so long ago. Resolves to their number. */
+  pruneCache(tenant_id: string, age_seconds: number): Promise<number> {
+    return this.#options.cache.prune(tenant_id, age_seconds);
+  }
+
   /** Deletes the build cache of a tenant. */
   async eraseAll(tenant_id: string): Promise<void> {
     await this.#options.cache.eraseAll(tenant_id);
