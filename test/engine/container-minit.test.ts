@@ -328,13 +328,14 @@ describe("the end of a command in a container", () => {
 
   it("is SIGTERM first, and what follows it has the grace to end", async () => {
     const exit = await sh("trap 'echo bye; sleep 0.1; exit 9' TERM; while :; do sleep 0.01; done", {
-      timeout_ms: 100,
+      // Long enough for a slow start: a command that has not begun gets no signal but SIGKILL.
+      timeout_ms: 1_000,
       // Longer than the test may take: it is not waited out.
       grace_ms: 400_000,
     });
     expect(exit).toMatchObject({ timed_out: true, exit_code: 9 });
     expect(exit.stdout.toString()).toBe("bye\n");
-    const plain = await run(["sleep", "780"], { timeout_ms: 50, grace_ms: 10_000 });
+    const plain = await run(["sleep", "780"], { timeout_ms: 1_000, grace_ms: 10_000 });
     expect(plain).toMatchObject({ timed_out: true, exit_code: 143, signal: 15 });
   });
 
