@@ -19,6 +19,14 @@ export function hostnameOf(name: string): string {
   );
 }
 
+/** Root's own name and number. */
+const ROOT = /^(?:0|root)(?::(?:0|root))?$/;
+
+/** Returns null for root: a container of it is the same as one without a user, also where no /etc/passwd names it. */
+export function unlessRoot(user: string | null): string | null {
+  return user === null || ROOT.test(user) ? null : user;
+}
+
 interface Environments {
   readonly name: string;
   readonly user: string | null;

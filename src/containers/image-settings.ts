@@ -6,6 +6,7 @@
  *    later changes no container.
  */
 import type { z } from "zod";
+import { unlessRoot } from "../base/container-environment.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { ImageConfig } from "../engine/ports.ts";
@@ -38,8 +39,6 @@ export const PROFILE_SETTINGS: Omit<ImageSettings, "command" | "working_director
   health: null,
 };
 
-/** Root's own name and number: such a container is the same as one without a user. */
-const ROOT = /^(?:0|root)(?::(?:0|root))?$/;
 /** Commands of images that only read commands from a terminal. */
 const SHELL = /^(?:[\w./-]*\/)?(?:ba|da|a|z|)sh$/;
 /** Mounted in every container with a read-only root. */
@@ -54,7 +53,7 @@ export function imageSettings(given: CreateContainer, config: ImageConfig | null
     image_environment: config?.environment ?? null,
     working_directory:
       given.working_directory ?? imageValue("working_directory", workingDirectory, config?.working_directory) ?? "/",
-    user: user === null || ROOT.test(user) ? null : user,
+    user: unlessRoot(user ?? null),
     stop_signal: given.stop_signal ?? imageValue("stop_signal", stopSignal, config?.stop_signal) ?? "SIGTERM",
     exposed_ports: config?.exposed_ports ?? [],
     declared_volumes,

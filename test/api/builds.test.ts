@@ -206,6 +206,13 @@ describe("stages and sources", () => {
     );
   });
 
+  it("need no accounts for root and for numbers", async () => {
+    const lines = ["RUN rm /etc/passwd /etc/group", "USER root", "RUN id -u > /who", "USER 7:8", "RUN id -u; id -g"];
+    const { operation_id } = await user.built(`${BASE}${lines.join("\n")}\n`);
+    const log = await user.log(operation_id);
+    expect(log.filter(({ stream }) => stream === "stdout").map(({ text }) => text)).toEqual(["7\n8\n"]);
+  });
+
   it("become a plain layer: deletions, replaced directories, capabilities, no mount points", async () => {
     const lines = [
       "RUN rm -r /usr/share/doc && mkdir /usr/share/doc && echo 1 > /usr/share/doc/one",
@@ -233,6 +240,7 @@ describe("a build that cannot succeed", () => {
     [`${BASE}COPY missing /x`, "INVALID_ARGUMENT", "no such file: 'missing'"],
     [`${BASE}COPY --from=${NAME} /missing /x`, "BUILD_FAILED", "no such file: 'missing'"],
     [`${BASE}COPY --chown=nobody-such Dockerfile /x`, "BUILD_FAILED", "unknown name or number"],
+    [`${BASE}USER nobody-such\nRUN true`, "BUILD_FAILED", "USER nobody-such: unknown name or number: 'nobody-such'"],
     [`${BASE}FROB`, "INVALID_ARGUMENT", "line 2: unknown instruction: FROB"],
     ["FROM scratch\nENV a=b", "INVALID_ARGUMENT", "the image would have no files"],
   ])("says why: case %#", async (source, code, text) => {

@@ -14,9 +14,10 @@ import type { ContainerSpec, Containers, FileSession } from "../../engine/ports.
 import type { BuildLog } from "./build-log.ts";
 import type { BuildCache, HeldMount } from "./cache.ts";
 import { CACHE_KIND } from "./cache.ts";
+import { resolveOwner } from "./copier.ts";
 import type { RunMount } from "./mounts.ts";
 import { absent } from "./source-files.ts";
-import type { StageRoot } from "./stage-root.ts";
+import { isFileError, type StageRoot } from "./stage-root.ts";
 import { digestOf, type RunStep } from "./stages.ts";
 
 type SecretMount = Extract<RunMount, { readonly type: "secret" }>;
@@ -53,6 +54,7 @@ export async function runCommand(root: StageRoot, step: RunStep, options: Comman
   const files = secrets.filter(({ target }) => target !== null);
   const held: HeldMount[] = [];
   const before = files.length === 0 ? null : await (await root.files()).stat(SECRETS.slice(1)).catch(absent);
+  if (step.user !== null) await checkUser(await root.files(), step.user);
   root.closeFiles();
   const stop = () => void containers.kill(root.id).catch(() => {});
   signal.addEventListener("abort", stop, { once: true });
@@ -73,6 +75,14 @@ export async function runCommand(root: StageRoot, step: RunStep, options: Comman
       await together(...held.map((mount) => mount.release()), ...secretsGone);
     }
   }
+}
+
+/** Throws INVALID_ARGUMENT for a user or group that the root does not know: its container would end at once. */
+async function checkUser(files: FileSession, user: string): Promise<void> {
+  await resolveOwner(files, user).catch((error: unknown) => {
+    if (!isFileError(error)) throw error;
+    throw new AppError("INVALID_ARGUMENT", `USER ${user.slice(0, 100)}: ${error.message}`);
+  });
 }
 
 function isGiven({ id, is_required }: SecretMount, { secrets }: CommandOptions): boolean {

@@ -97,7 +97,10 @@ async function idOf(to: FileSession, file: string, name: string): Promise<number
   const line = text.split("\n").find((one) => one.startsWith(`${name}:`));
   const id = Number(line?.split(":")[2] ?? Number.NaN);
   if (name !== "" && Number.isInteger(id) && id >= 0 && id < 65_536) return id;
-  throw new AppError("INVALID_ARGUMENT", `chown: unknown name or number: '${name.slice(0, 100)}'`);
+  throw new AppError(
+    "INVALID_ARGUMENT",
+    `unknown name or number: '${name.slice(0, 100)}' (names: /${file}; numbers: below 65536)`,
+  );
 }
 
 const ownerOf = ({ uid, gid }: FileEntry): Owner => ({ uid, gid });

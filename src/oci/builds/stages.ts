@@ -10,7 +10,7 @@
  */
 import { createHash } from "node:crypto";
 import { posix } from "node:path";
-import { PATH_INSIDE } from "../../base/container-environment.ts";
+import { PATH_INSIDE, unlessRoot } from "../../base/container-environment.ts";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { invalidLine } from "./build-file.ts";
@@ -273,7 +273,7 @@ class StageEvaluation {
       type: "run",
       argv: settings.argv(command),
       environment: { ...Object.fromEntries(this.#args), ...Object.fromEntries(settings.environment) },
-      user: settings.user,
+      user: unlessRoot(settings.user),
       working_directory: settings.working_directory,
       mounts,
       secrets: wanted.map(({ id }) => id).filter((id) => given.has(id)),
