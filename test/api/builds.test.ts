@@ -178,7 +178,9 @@ describe("stages and sources", () => {
       `FROM ${NAME}`,
       "COPY --from=files / /look/",
     ].join("\n");
-    const { reference } = await user.built(source, files);
+    const { reference, operation_id } = await user.built(source, files);
+    const told = (await user.log(operation_id)).filter(({ stream }) => stream === "step").map(({ step }) => step);
+    expect(told).toEqual([2, 4, 5, 6, 7, 8, 10]);
     const script =
       "cd /look; find . | LC_ALL=C sort | tr '\\n' ' '; cat out/link/file said v; stat -c %u:%g out/deep/file";
     expect(await user.look(reference, script)).toBe(

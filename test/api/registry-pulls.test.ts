@@ -404,13 +404,16 @@ describe("the command line", () => {
       write("kept.txt", ["kept"]);
       write("left.txt", ["left out"]);
       write(".dockerignore", ["left.txt"]);
-      write("Dockerfile", ["FROM alpine:3.20", "ARG WORD", "RUN echo said $WORD > /said; cat /said", "COPY . /app"]);
+      const steps = ["ARG WORD", "RUN echo said $WORD > /said; cat /said", "COPY . /app", 'CMD ["cat", "/said"]'];
+      write("Dockerfile", ["FROM alpine:3.20", ...steps]);
       write("Dockerfile.fails", ["FROM alpine:3.20", "RUN echo before; exit 3"]);
       write("Dockerfile.waits", ["FROM alpine:3.20", "RUN echo waits; sleep 1000"]);
       const build = (...flags: readonly string[]) => ["build", "app", "-t", "team/built:1", ...flags];
       const built = await own.run(build("--build-arg", "WORD=hello"));
       expect([built.code, built.out]).toEqual([0, expect.stringMatching(/^docker\.io\/team\/built:1 is built: /)]);
       expect(built.err).toMatch(/step \d+\/\d+: RUN echo said[^\n]*\n {2}\| said hello\n/);
+      const [, advice = ""] = /^to run it: hearth (.*)$/m.exec(built.err) ?? [];
+      expect(await own.run(advice.split(" "))).toEqual({ code: 0, out: "said hello\n", err: "" });
       const words = ["--rm", "--image", "team/built:1", "--oci", "--", "sh", "-c", "cat /said /app/kept.txt; ls /app"];
       const { out } = await own.run(["run", ...words]);
       expect(out).toMatch(/^said hello\nkept\n/);

@@ -78,7 +78,9 @@ function check(words: Words, flags: Flags): void {
   if (flags.interactive === true && flags.tty !== true) {
     throw usage("the main command of a container has no standard input", "use -it for a terminal, or hearth exec -i");
   }
-  if (flags.rm === true && (isDetached || (words.length === 0 && flags.tty !== true))) {
+  // An image may have a command of its own.
+  const isAwaited = words.length > 0 || flags.tty === true || flags.oci === true;
+  if (flags.rm === true && (isDetached || !isAwaited)) {
     throw usage("--rm needs a command to wait for", "use --ttl to delete the container after a time");
   }
 }
@@ -104,7 +106,7 @@ export async function run(session: Session, words: Words, flags: Flags): Promise
   const body = { ...fields, name, ...(isTerminal ? idle(fields) : ownCommand(command)) };
   const asked = client.request("POST /api/containers", { body });
   const made = done(await session.terminal.progress(`creating ${visible(name)}`, asked));
-  if (!isTerminal && (flags.detach === true || command.length === 0)) {
+  if (!isTerminal && (flags.detach === true || (command.length === 0 && flags.rm !== true))) {
     return session.show(made, () => sentence(session, made));
   }
   try {
@@ -125,9 +127,7 @@ const IMAGE_WORD = /^[a-z0-9][a-z0-9._-]*(?:\/[a-z0-9._-]+)*(?::[\w.-]+)?$/;
 
 function hintAtImage({ terminal }: Session, [first = "", ...others]: readonly string[], flags: Flags): void {
   if (process.exitCode !== EXIT_NO_COMMAND || !IMAGE_WORD.test(first)) return;
-  // A container without a command runs its image's, which --rm does not wait for.
-  const isRemoved = flags.rm === true && (others.length > 0 || flags.tty === true);
-  const given = [flags.tty === true ? "-it" : "", isRemoved ? "--rm" : ""].filter((flag) => flag !== "");
+  const given = [flags.tty === true ? "-it" : "", flags.rm === true ? "--rm" : ""].filter((flag) => flag !== "");
   const words = others.length === 0 ? [] : ["--", ...others.map(shellWord)];
   const command = ["hearth run", ...given, "--image", first, "--oci", ...words].join(" ");
   terminal.note(`if ${first} is an image: ${command}`);

@@ -106,10 +106,18 @@ export class Build {
     this.#roots.set(stage.index, root);
     for (const [i, step] of stage.steps.entries()) {
       this.#terms.signal.throwIfAborted();
+      // Steps of another stage are told before the one that copies from it.
+      if (i >= kept_count) await this.#source(step);
       this.#tell(step, i < kept_count);
       if (i >= kept_count) await this.#run(root, step);
     }
     return root;
+  }
+
+  /** Makes the files of the stage that a step copies from, if any. */
+  async #source({ work }: Step): Promise<void> {
+    const from = work.type === "copy" && work.from?.type === "stage" ? this.#stages.get(work.from.index) : undefined;
+    if (from !== undefined) (await this.#root(from)).closeFiles();
   }
 
   /** The root behind the last step whose result is kept, or as the stage begins. */
