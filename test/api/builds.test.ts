@@ -239,7 +239,7 @@ describe("a build that cannot succeed", () => {
 
   it.each([
     ["FROM nowhere.invalid/x", "BUILD_FAILED", "base image nowhere.invalid/x:latest"],
-    [`${BASE}COPY missing /x`, "INVALID_ARGUMENT", "no such file: 'missing'"],
+    [`${BASE}COPY missing /x`, "INVALID_ARGUMENT", "build file, line 2: no such file: 'missing'"],
     [`${BASE}COPY --from=${NAME} /missing /x`, "BUILD_FAILED", "no such file: 'missing'"],
     [`${BASE}COPY --chown=nobody-such Dockerfile /x`, "BUILD_FAILED", "unknown name or number"],
     [`${BASE}USER nobody-such\nRUN true`, "BUILD_FAILED", "USER nobody-such: unknown name or number: 'nobody-such'"],

@@ -421,7 +421,7 @@ describe("the command line", () => {
 
       const failed = await own.run(build("-f", "Dockerfile.fails"));
       expect([failed.code, failed.out]).toEqual([1, ""]);
-      expect(failed.err).toMatch(/ {2}\| before\n[\s\S]*RUN echo before; exit 3[\s\S]*exit code 3/);
+      expect(failed.err).toMatch(/ {2}\| before\n[\s\S]*RUN echo before; exit 3[\s\S]*exit code 3 \[BUILD_FAILED\]\n/);
 
       const waiting = own.start("hearth", build("-f", "Dockerfile.waits"));
       await eventually("the step runs", () => waiting.err.includes("RUN echo waits"));

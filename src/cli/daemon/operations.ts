@@ -107,12 +107,12 @@ export async function ended(
   return session.terminal.progress(visible(doing), wait());
 }
 
-/** The same, where anything but success is a failure of the command. */
+/** The same, where anything but success is a failure of the command. Behind the first line of its error is output, which the log has. */
 export async function succeeded(session: Session, operation_id: string, doing: string): Promise<Operation> {
   const found = await ended(session, operation_id, doing);
   if (found.status === "succeeded") return found;
   const code = found.reason_code === null ? "" : ` [${found.reason_code}]`;
-  const why = found.error ?? found.message ?? `the operation did not succeed: ${found.status}`;
+  const [why] = (found.error ?? found.message ?? `the operation did not succeed: ${found.status}`).split("\n", 1);
   const hint = session.advice[found.reason_code ?? ""] ?? `operation ${operation_id}`;
   throw new Failure(EXIT.refused, `${why}${code}`, hint);
 }

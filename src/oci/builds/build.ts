@@ -9,6 +9,7 @@ import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { SCRATCH_IMAGE } from "../../base/scratch-image.ts";
 import type { Engine, FileSession } from "../../engine/ports.ts";
+import { invalidLine } from "./build-file.ts";
 import type { BuildLog } from "./build-log.ts";
 import type { BuildCache } from "./cache.ts";
 import { runCommand } from "./commands.ts";
@@ -62,10 +63,10 @@ export class Build {
     this.#terms = terms;
   }
 
-  /** Digest of what a step copies from the context. Throws INVALID_ARGUMENT. */
-  contextDigest(step: CopyStep): Promise<string> {
+  /** Digest of what a step of a line copies from the context. Throws INVALID_ARGUMENT. */
+  async contextDigest(step: CopyStep, line: number): Promise<string> {
     const { ignored, budget, signal } = this.#terms;
-    return this.#withContext(async (session) => {
+    const digest = this.#withContext(async (session) => {
       const digests: string[] = [];
       const walked = { count: 0 };
       for (const source of step.sources) {
@@ -75,6 +76,9 @@ export class Build {
         }
       }
       return digests.join();
+    });
+    return digest.catch((error: unknown) => {
+      throw isFileError(error) ? invalidLine(line, error.message) : error;
     });
   }
 

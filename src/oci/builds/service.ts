@@ -198,7 +198,7 @@ export class Builds {
     try {
       const stages = await evaluate({
         ...{ tenant_id, plan, arguments: input.build_args, image, egress: input.egress, secrets: input.secrets },
-        contextDigest: (step) => build.contextDigest(step),
+        contextDigest: (step, line) => build.contextDigest(step, line),
       });
       const target = stages.get(plan.target.index);
       if (target === undefined) throw new AppError("INTERNAL", "the target of a build is not evaluated");
