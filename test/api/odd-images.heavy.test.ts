@@ -36,7 +36,9 @@ describe("an image of 300,000 files", () => {
       directory(`all/d${d}`),
       ...Array.from({ length: FILES_EACH }, (_, f) => entry({ name: `all/d${d}/f${f}` })),
     ]);
-    const reference = await images.pulled({ layers: [tar(directory("all"), ...parts.flat())] });
+    const reference = await images.pulled({
+      layers: [tar(directory("all"), ...parts.map((part) => Buffer.concat(part)))],
+    });
     const all = String(DIRECTORIES * (FILES_EACH + 1));
     for (let i = 0; i < 2; i++) {
       const id = await images.container(reference);
