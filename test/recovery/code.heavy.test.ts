@@ -162,6 +162,8 @@ afterAll(() => daemon.dispose());
 describe("a daemon with functions that have code, when it is killed", () => {
   it.each(CASES)("at %s, passage %i by %s, has lost nothing and left nothing after its next start", async (...one) => {
     const [name, at, by] = one;
+    // The case before has failed.
+    if (!daemon.isAlive) await daemon.start(SETTINGS);
     const point = `${name}:${at}`;
     if (by === "work") {
       await daemon.arm(point);

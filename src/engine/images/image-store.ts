@@ -11,7 +11,8 @@ import type { LauncherClient } from "../launcher/launcher.ts";
 import type { FoundImage } from "../ports/images.ts";
 import type { ImageRow } from "./store-files.ts";
 
-const BUILDAH_TIMEOUT_MS = 30_000;
+/** buildah waits for the store's lock, which a pull or an import holds while it unpacks a layer: 300,000 files take 40 s on a slow machine. */
+const BUILDAH_TIMEOUT_MS = 120_000;
 const LIST_ATTEMPTS_MAX = 5;
 /** Pattern of a reference. buildah may take another text for a flag. */
 const REFERENCE = /^\w[\w./:@-]*$/;
