@@ -1,8 +1,8 @@
 /**
  * Failpoints: named places at which a test ends the process, throws or waits, to see what a crash exactly there leaves
  * behind (`test/recovery`). `HEARTH_FAILPOINT=<name>[:<n>][=<action>]` arms one: at its n-th passage (1 unless given)
- * the action happens, once. `HEARTH_FAILPOINT=@<path>` arms none at first; at each SIGUSR2 the process arms what that file says and
- * deletes the file. Unarmed a failpoint costs one property check.
+ * the action happens, once. With `HEARTH_FAILPOINT=@<path>` the process arms none at first. At each SIGUSR2 it reads such a setting
+ * from that file, arms it and deletes the file. Unarmed a failpoint costs one property check.
  *
  * F1. Passages are counted over all threads of the process together.
  * F2. Every name stands at one place in the source, and a test passes it.
@@ -126,7 +126,7 @@ export function failpoint(name: Failpoint): void {
   if (state.armed !== null) pass(state.armed, name);
 }
 
-/** Arms what `setting` says, nothing when it is empty. Before any thread is started. Throws INVALID_ARGUMENT. */
+/** Arms the failpoint of a setting, none if the setting is empty. Call before any thread is started. Throws INVALID_ARGUMENT. */
 export function armFailpoint(setting: string): void {
   const armed =
     setting === "" ? null : new Int32Array(new SharedArrayBuffer(PLACES_COUNT * Int32Array.BYTES_PER_ELEMENT));
@@ -147,8 +147,10 @@ function armFromFile(armed: Int32Array, file: string): void {
 
 function arm(armed: Int32Array, { name, at, action, delay_ms }: Setting): void {
   Atomics.store(armed, NAME, NO_NAME);
-  const places = [AT, at, ACTION, ACTIONS.indexOf(action), DELAY_MS, delay_ms, PASSAGES, 0];
-  for (let n = 0; n < places.length; n += 2) Atomics.store(armed, places[n] as number, places[n + 1] as number);
+  armed[AT] = at;
+  armed[ACTION] = ACTIONS.indexOf(action);
+  armed[DELAY_MS] = delay_ms;
+  armed[PASSAGES] = 0;
   Atomics.store(armed, NAME, FAILPOINTS.indexOf(name));
 }
 
@@ -161,7 +163,7 @@ function parse(setting: string): Setting {
       `HEARTH_FAILPOINT is '${setting}', expected <name>[:<n>][=kill|throw|exit-thread|delay:<ms>] with a name of ${FAILPOINTS.join(", ")}`,
     );
   }
-  const kind = ACTIONS.find((one) => action.split(":", 1)[0] === one) ?? "kill";
+  const kind = ACTIONS.find((one) => action.startsWith(one)) ?? "kill";
   return { name, at: Number(at ?? 1), action: kind, delay_ms: Number(delay ?? 0) };
 }
 

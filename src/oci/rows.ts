@@ -30,7 +30,7 @@ export interface RowLayer extends Layer {
   readonly diff_id?: string | null;
 }
 
-/** Content of an image, whoever has it. */
+/** The content of an image, which is the same for every tenant. */
 export interface ImageContent extends Pick<ImageRow, "image_id" | "manifest_digest" | "size_bytes" | "details"> {
   readonly layers: readonly RowLayer[];
   readonly manifest_json: string;

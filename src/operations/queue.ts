@@ -46,7 +46,7 @@ export interface QueueOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly rows: OperationRows;
-  /** Hears of each end of an operation, once it is stored. */
+  /** Is called for each operation that has ended, after its end is stored. */
   readonly onEnd: (operation_type: string, status: OperationStatus) => void;
 }
 

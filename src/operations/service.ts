@@ -72,7 +72,7 @@ export interface OperationsOptions {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
-  /** Hears of each end of an operation, once it is stored. */
+  /** Is called for each operation that has ended, after its end is stored. */
   readonly onEnd: (operation_type: string, status: OperationStatus) => void;
 }
 

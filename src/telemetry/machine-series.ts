@@ -11,7 +11,7 @@ export interface MachineSources {
   readonly storage: () => Promise<{ readonly size_mb: number; readonly used_mb: number; readonly free_mb: number }>;
   /** References of all tenants, and unpacked bytes of their images, each image once. */
   readonly images: () => Promise<{ readonly count: number; readonly size_bytes: number }>;
-  /** Of the directory of images. */
+  /** Size and usage of the disk of the image store. */
   readonly image_disk: () => { readonly size_bytes: number; readonly used_bytes: number };
   readonly connections: () => { readonly used_count: number; readonly count_max: number };
   /** Packets that were dropped because of the bounds of tracked connections. */
@@ -55,10 +55,11 @@ export function addMachineSeries(registry: Registry, sources: MachineSources): v
   gauge("hearth_images", "References to images of all tenants.", async () => (await images()).count);
   const unpacked = "Unpacked bytes of the images of all tenants, each image once.";
   gauge("hearth_images_size_bytes", unpacked, async () => (await images()).size_bytes);
+  const image_disk = shared(async () => sources.image_disk());
   const disk = "Size of the disk of the image store.";
-  gauge("hearth_image_disk_size_bytes", disk, async () => sources.image_disk().size_bytes);
+  gauge("hearth_image_disk_size_bytes", disk, async () => (await image_disk()).size_bytes);
   const filled = "Used bytes of the disk of the image store; HEARTH_IMAGE_DISK_PERCENT evicts images above a share.";
-  gauge("hearth_image_disk_used_bytes", filled, async () => sources.image_disk().used_bytes);
+  gauge("hearth_image_disk_used_bytes", filled, async () => (await image_disk()).used_bytes);
   const tracked = "Tracked connections of this machine.";
   gauge("hearth_tracked_connections", tracked, async () => sources.connections().used_count);
   const bound = "The kernel's limit of tracked connections.";

@@ -137,7 +137,7 @@ export class Metrics {
     this.#functions.count(tenant_id, record);
   }
 
-  /** An operation has ended. */
+  /** Counts an operation that has ended. */
   ended(operation_type: string, status: string): void {
     this.#operations.inc({ operation_type, status });
   }

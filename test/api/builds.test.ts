@@ -22,11 +22,7 @@ const running = (command: string) =>
     .split("\n")
     .filter((line) => line === command).length;
 
-async function tenant(name: string, limits: object = {}): Promise<BuildUser> {
-  const { tenant_id } = (await user.call("POST", "/api/tenants", { name, limits })).body;
-  const { key } = (await user.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name })).body;
-  return new BuildUser(daemon, key);
-}
+const tenant = async (name: string, limits?: object): Promise<BuildUser> => (await user.tenant(name, limits)).as;
 
 beforeAll(async () => {
   made.make("base");

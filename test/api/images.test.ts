@@ -2,8 +2,8 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ContainerUser } from "../support/containers.ts";
 import { type Answer, Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
-import { parseExposition, seriesName } from "../support/exposition.ts";
 import { build, MadeImages, pullLocal } from "../support/made-images.ts";
+import { scrape } from "../support/metrics.ts";
 
 const NAME = `localhost/hearth-test-images-${process.pid}`;
 const REFERENCE = `${NAME}:latest`;
@@ -86,16 +86,11 @@ describe("an image of the local store", () => {
 
 describe("the metrics", () => {
   it("count the operations that ended, and the images of all tenants", async () => {
-    const families = parseExposition((await daemon.call("GET", "/metrics")).body);
-    const ended = (status: string) =>
-      families
-        .get("hearth_operations_total")
-        ?.samples.get(seriesName("hearth_operations_total", { operation_type: "oci.pull", status }));
+    const metrics = await scrape(daemon);
+    const ended = (status: string) => metrics.of("hearth_operations_total", { operation_type: "oci.pull", status });
     expect([ended("succeeded"), ended("failed")]).toEqual([2, 1]);
-    expect(families.get("hearth_images")?.samples.get("hearth_images")).toBe(1);
     const { image } = (await daemon.call("GET", path("/inspect", NAME))).body;
-    const size = families.get("hearth_images_size_bytes")?.samples.get("hearth_images_size_bytes");
-    expect(size).toBe(image.size_bytes);
+    expect([metrics.of("hearth_images"), metrics.of("hearth_images_size_bytes")]).toEqual([1, image.size_bytes]);
   });
 });
 

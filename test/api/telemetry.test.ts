@@ -3,40 +3,12 @@ import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { attributesOf, Collector, type Span } from "../support/collector.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
-import { type Family, parseExposition, seriesName } from "../support/exposition.ts";
+import { type Metrics, scrape } from "../support/metrics.ts";
 
 const TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT_ID = "00f067aa0ba902b7";
 const TRACEPARENT = `00-${TRACE_ID}-${PARENT_ID}-01`;
 const INVOKE_ROUTE = "/api/functions/invoke/:name";
-
-class Metrics {
-  readonly #families: Map<string, Family>;
-
-  constructor(families: Map<string, Family>) {
-    this.#families = families;
-  }
-
-  /** A sample's value, 0 where the series is not there. */
-  of(name: string, labels: Readonly<Record<string, string>> = {}): number {
-    const family = this.#families.get(name.replace(/_(sum|count|bucket)$/, "")) ?? this.#families.get(name);
-    expect(family, name).toBeDefined();
-    return family?.samples.get(seriesName(name, labels)) ?? 0;
-  }
-
-  /** The functions that have series here, as `<tenant>/<name>`. */
-  functions(): string[] {
-    const series = [...(this.#families.get("hearth_function_duration_seconds_total")?.samples.keys() ?? [])];
-    return series.map((one) => one.replace(/^.*\{function="(.*)",tenant_id="(.*)"\}$/, "$2/$1")).sort();
-  }
-}
-
-async function scrape(daemon: Daemon, key = KEY): Promise<Metrics> {
-  const response = await fetch(`${daemon.url}/metrics`, { headers: { "x-api-key": key } });
-  expect(response.status).toBe(200);
-  expect(response.headers.get("content-type")).toBe("text/plain; version=0.0.4; charset=utf-8");
-  return new Metrics(parseExposition(await response.text()));
-}
 
 async function makeTenant(daemon: Daemon, name: string, key_fields: object = {}) {
   const { tenant_id } = (await daemon.call("POST", "/api/tenants", { name })).body;

@@ -162,7 +162,7 @@ afterAll(() => daemon.dispose());
 describe("a daemon with functions that have code, when it is killed", () => {
   it.each(CASES)("at %s, passage %i by %s, has lost nothing and left nothing after its next start", async (...one) => {
     const [name, at, by] = one;
-    // The case before has failed.
+    // A failed case may leave no daemon.
     if (!daemon.isAlive) await daemon.start(SETTINGS);
     const point = `${name}:${at}`;
     if (by === "work") {

@@ -189,7 +189,7 @@ async function callsAlone(): Promise<void> {
   for (const call of calls) if (call.status === "rejected") throw call.reason;
 }
 
-/** Resolves to whether the daemon was killed meanwhile. */
+/** Each resolves to true if the daemon was killed meanwhile. */
 const WORK: Record<Exclude<Passing["by"], "start" | "adoption">, () => Promise<boolean>> = {
   work: () => dies(() => oneRound(0), ROUNDS_MAX),
   boxes: () => dies(() => containers.round(), ROUNDS_MAX),
@@ -205,14 +205,14 @@ describe("a daemon that is killed", () => {
   it.each(CASES)(
     "at $name, passage $at by $by, has lost nothing and left nothing after its next start",
     async (one) => {
-      // The case before has failed.
+      // A failed case may leave no daemon.
       if (!daemon.isAlive) await daemon.start(SETTINGS);
       const point = `${one.name}:${one.at}`;
       if (one.by === "start" || one.by === "adoption") {
         await daemon.stop(one.by === "start" ? "SIGTERM" : "SIGKILL");
         expect(await startArmed(daemon, SETTINGS, point)).toBe(false);
       } else {
-        // What the kill before it has left is part of what this daemon found.
+        // This daemon has adopted the leftovers of the previous kill.
         await daemon.arm(point);
         expect(await WORK[one.by]()).toBe(true);
       }

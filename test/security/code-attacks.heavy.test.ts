@@ -41,8 +41,8 @@ async function deleteAll(): Promise<void> {
 type Told = RegExp | { readonly result?: unknown; readonly stdout?: unknown; readonly stderr?: unknown } | null;
 
 /**
- * Seconds of calls that do not end: instances for all of them start in it, beside those that spin. A fork bomb of a shell ends by
- * itself after some seconds.
+ * Timeout of calls that do not end, in seconds. Instances for all of them start within it, beside handlers that spin. A fork bomb of a
+ * shell exits by itself after some seconds.
  */
 const lateSeconds = (runtime: string): number => (runtime === "shell" ? 1 : 15);
 const LIMITED = { memory_limit_mb: 256, timeout_seconds: 20 };
@@ -251,7 +251,7 @@ describe.each(ATTACKED)("in $runtime", ({ runtime, files, fields, attacks }) => 
     const late = names.filter(isLate);
     const ended = { status: "timeout", error_message: `timed out after ${lateSeconds(runtime)} s` };
     const records = late.map(async (name) => [name, await user.invoke(`${runtime}-late`, name)] as const);
-    // One that is refused is told below.
+    // Promise.all below reports a refused call; until then it is no unhandled rejection.
     for (const record of records) record.catch(() => {});
     expect(await user.invoke(`${runtime}-late`, "fine", { timeout_seconds: 60 })).toMatchObject(fine);
     for (const [name, record] of await Promise.all(records)) expect([name, record]).toMatchObject([name, ended]);

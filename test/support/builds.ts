@@ -23,6 +23,13 @@ export class BuildUser {
     return this.#daemon.call(method, path, body, this.#headers);
   }
 
+  /** Makes a tenant. Returns its user, and its id. */
+  async tenant(name: string, limits: object = {}): Promise<{ readonly as: BuildUser; readonly tenant_id: string }> {
+    const { tenant_id } = (await this.call("POST", "/api/tenants", { name, limits })).body;
+    const { key } = (await this.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name })).body;
+    return { as: new BuildUser(this.#daemon, key), tenant_id };
+  }
+
   async context(dockerfile: string, files: readonly File[] = []): Promise<string> {
     const content = archive({ name: "Dockerfile", content: dockerfile }, ...files).toString("base64");
     const { status, body } = await this.call("POST", "/api/build-contexts", { content });

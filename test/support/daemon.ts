@@ -187,7 +187,7 @@ export class Daemon {
     return child;
   }
 
-  /** A daemon that was started with it as HEARTH_FAILPOINT can be armed. */
+  /** Path of the file that arms failpoints, if HEARTH_FAILPOINT is `@` and this path. */
   get failpoint_file(): string {
     return `${this.data_dir}/failpoint`;
   }

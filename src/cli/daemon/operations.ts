@@ -107,7 +107,10 @@ export async function ended(
   return session.terminal.progress(visible(doing), wait());
 }
 
-/** The same, where anything but success is a failure of the command. Behind the first line of its error is output, which the log has. */
+/**
+ * Waits for the end of an operation and throws unless it succeeded. The failure has the first line of the operation's error; further
+ * lines are output that the log has shown.
+ */
 export async function succeeded(session: Session, operation_id: string, doing: string): Promise<Operation> {
   const found = await ended(session, operation_id, doing);
   if (found.status === "succeeded") return found;

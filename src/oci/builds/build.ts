@@ -63,7 +63,7 @@ export class Build {
     this.#terms = terms;
   }
 
-  /** Digest of what a step of a line copies from the context. Throws INVALID_ARGUMENT. */
+  /** Returns the digest of the files that a step copies from the context. Throws INVALID_ARGUMENT with the step's line. */
   async contextDigest(step: CopyStep, line: number): Promise<string> {
     const { ignored, budget, signal } = this.#terms;
     const digest = this.#withContext(async (session) => {
@@ -110,18 +110,23 @@ export class Build {
     this.#roots.set(stage.index, root);
     for (const [i, step] of stage.steps.entries()) {
       this.#terms.signal.throwIfAborted();
-      // Steps of another stage are told before the one that copies from it.
-      if (i >= kept_count) await this.#source(step);
-      this.#tell(step, i < kept_count);
-      if (i >= kept_count) await this.#run(root, step);
+      if (i < kept_count) {
+        this.#tell(step, true);
+        continue;
+      }
+      // The log has the steps of a source stage first, and the limit of this root counts the source.
+      if (step.work.type === "copy" && step.work.from !== null) (await this.#sourceRoot(step.work.from)).closeFiles();
+      this.#tell(step, false);
+      await this.#run(root, step);
     }
     return root;
   }
 
-  /** Makes the files of the stage that a step copies from, if any. */
-  async #source({ work }: Step): Promise<void> {
-    const from = work.type === "copy" && work.from?.type === "stage" ? this.#stages.get(work.from.index) : undefined;
-    if (from !== undefined) (await this.#root(from)).closeFiles();
+  /** Returns the root that a step copies from, and makes it at first. */
+  #sourceRoot(from: Base): Promise<StageRoot> {
+    const stage = from.type === "stage" ? this.#stages.get(from.index) : undefined;
+    if (stage !== undefined) return this.#root(stage);
+    return this.#imageRoot(from.type === "image" ? from.reference : "");
   }
 
   /** The root behind the last step whose result is kept, or as the stage begins. */
@@ -259,8 +264,6 @@ export class Build {
     if (step.sources.length === 0) return;
     const walked = { count: 0 };
     await this.#withSource(step.from, async (from, ignored) => {
-      // The source may be a root that this step has made.
-      if (step.from !== null) await this.#limit(root);
       for (const source of step.sources) {
         const paths = await matches(from, source, ignored, this.#terms.budget, signal);
         if (paths.length > 1 && !is_directory) {
@@ -281,11 +284,7 @@ export class Build {
       await this.#withContext((session) => work(session, this.#terms.ignored));
       return;
     }
-    const stage = from.type === "stage" ? this.#stages.get(from.index) : undefined;
-    const root =
-      stage === undefined
-        ? await this.#imageRoot(from.type === "image" ? from.reference : "")
-        : await this.#root(stage);
+    const root = await this.#sourceRoot(from);
     await work(await root.files(), nothing);
     root.closeFiles();
   }

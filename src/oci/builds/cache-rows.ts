@@ -57,7 +57,7 @@ export class CacheRows {
     await this.#store.write([{ sql, args: [tenant_id, key, this.#node_seq, subvolume ?? ""] }]);
   }
 
-  /** Of a tenant on this node, the least recently used first; of those that were last used at a time at most, in epoch seconds. */
+  /** Returns the entries of a tenant on this node, the least recently used first. `used_at_max`: latest last use, in epoch seconds. */
   of(tenant_id: string, used_at_max = Number.MAX_SAFE_INTEGER): Promise<CacheEntry[]> {
     return this.#list("tenant_id = ? AND used_at <= ? AND", [tenant_id, used_at_max]);
   }

@@ -141,7 +141,7 @@ export class BuildCache {
     };
   }
 
-  /** Deletes what a tenant last used at least so long ago, but for mounts in use (K3). Resolves to the number of entries. */
+  /** Deletes the entries that a tenant last used at least `age_seconds` ago, except mounts in use (K3). Resolves to their number. */
   prune(tenant_id: string, age_seconds: number): Promise<number> {
     return this.#turns.run(CHANGES, async () => {
       const entries = await this.#rows.of(tenant_id, this.#now() - age_seconds);

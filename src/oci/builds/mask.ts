@@ -37,7 +37,7 @@ export class Mask {
     return this.#take(this.#waiting.length);
   }
 
-  /** M1: all values that begin before `end` are in the waiting text as a whole, or will never be. */
+  /** Returns the text before `end` (M1). Every value that begins there is complete in the waiting text, or never completes. */
   #take(end: number): string {
     if (end <= 0) return "";
     let [shown, at] = ["", this.#starred];

@@ -89,7 +89,7 @@ export class Builds {
       resumable: false,
       cancellable: true,
       timeout_ms: LIMITS.build_ms,
-      // Those that were accepted before the setting was 0 still end.
+      // Builds that were accepted under another setting still run.
       running_max: Math.max(1, options.running_max),
       running_per_tenant_max: LIMITS.builds_per_tenant_max,
       run: (context) => this.#run(context),
@@ -126,7 +126,7 @@ export class Builds {
     return operations.accept(tenant_id, { type: "oci.build", target: { type: "image", id: reference }, input });
   }
 
-  /** Deletes entries of a tenant's build cache that were last used at least so long ago. Resolves to their number. */
+  /** Deletes the entries of a tenant's build cache that were last used at least `age_seconds` ago. Resolves to their number. */
   pruneCache(tenant_id: string, age_seconds: number): Promise<number> {
     return this.#options.cache.prune(tenant_id, age_seconds);
   }

@@ -1,9 +1,10 @@
 import { describe, expect, it } from "vitest";
+import { seededRandom } from "../../../bench/stats.ts";
 import { Mask } from "../../../src/oci/builds/mask.ts";
 
 const bytes = (text: string): Uint8Array => Buffer.from(text);
 
-/** What a mask shows of a text that comes in pieces of a length. */
+/** Returns the text that a mask shows if it gets pieces of `length` characters. */
 function shown(secrets: readonly string[], text: string, length: number): string {
   const mask = new Mask(secrets.map(bytes));
   let found = "";
@@ -38,7 +39,8 @@ describe("a mask", () => {
   });
 
   it("hides random values that overlap, in pieces of any length", () => {
-    const random = seeded(7);
+    const unit = seededRandom(7);
+    const random = (below: number) => Math.floor(unit() * below);
     const word = (length: number) => Array.from({ length }, () => "abc"[random(3)]).join("");
     for (let round = 0; round < 2000; round++) {
       const secrets = Array.from({ length: 1 + random(3) }, () => word(4 + random(5)));
@@ -49,12 +51,3 @@ describe("a mask", () => {
     }
   });
 });
-
-/** Numbers below a bound, the same for each seed. */
-function seeded(seed: number): (below: number) => number {
-  let state = seed;
-  return (below) => {
-    state = (Math.imul(state, 1_103_515_245) + 12_345) >>> 0;
-    return (state >>> 8) % below;
-  };
-}
