@@ -12,6 +12,7 @@ import type { Route } from "./http/route.ts";
 import { type ImageRoutesOptions, imageRoutes } from "./oci/routes.ts";
 import { type OperationRoutesOptions, operationRoutes } from "./operations/routes.ts";
 import { type SecretRoutesOptions, secretRoutes } from "./secrets/routes.ts";
+import { type SnapshotRoutesOptions, snapshotRoutes } from "./snapshots/routes.ts";
 import { descriptionRoutes, type SystemRoutesOptions, systemRoutes } from "./system/routes.ts";
 import { type TelemetryRoutesOptions, telemetryRoutes } from "./telemetry/routes.ts";
 import { type TenantRoutesOptions, tenantRoutes } from "./tenants/routes.ts";
@@ -23,6 +24,7 @@ export interface ApiOptions {
   readonly functions: FunctionRoutesOptions;
   readonly containers: ContainerRoutesOptions;
   readonly volumes: VolumeRoutesOptions;
+  readonly snapshots: SnapshotRoutesOptions;
   readonly oci: ImageRoutesOptions;
   readonly secrets: SecretRoutesOptions;
   readonly terminal: TerminalRoutesOptions;
@@ -50,6 +52,7 @@ const TAGS = {
   containers: "Isolated processes with their own file system and address, which live until they are deleted.",
   oci: "OCI images, which containers are made of.",
   "build-contexts": "Files that builds of images copy from; they expire.",
+  snapshots: "Copies of the files of containers and volumes at one moment.",
   volumes: "Files that containers mount and that outlive them.",
   secrets: "Encrypted values of the tenant for its functions; no response contains them.",
   terminal: "Interactive shells in containers.",
@@ -64,7 +67,7 @@ const TAGS = {
 };
 
 export function apiRoutes(options: ApiOptions) {
-  const { system, functions, containers, volumes, oci, secrets, terminal, tenants } = options;
+  const { system, functions, containers, volumes, snapshots, oci, secrets, terminal, tenants } = options;
   const { telemetry, operations, events, audit } = options;
   const all: { routes: readonly Route[] } = { routes: [] };
   const routes = [
@@ -81,6 +84,7 @@ export function apiRoutes(options: ApiOptions) {
     ...functionRoutes(functions),
     ...containerRoutes(containers),
     ...volumeRoutes(volumes),
+    ...snapshotRoutes(snapshots),
     ...imageRoutes(oci),
     ...secretRoutes(secrets),
     ...terminalRoutes(terminal),

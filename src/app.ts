@@ -27,6 +27,7 @@ import { type HostPorts, LocalPorts } from "./containers/network/ports.ts";
 import { containerCounts } from "./containers/rows.ts";
 import { Containers } from "./containers/service.ts";
 import { ContainerVerbs } from "./containers/verbs.ts";
+import { makeSnapshots } from "./copies.ts";
 import type { LocalEngine } from "./engine/engine.ts";
 import { readSocketMemory } from "./engine/kernel/kernel-budgets.ts";
 import { machineUse, nodeBounds, readDisk } from "./engine/kernel/node-bounds.ts";
@@ -172,7 +173,11 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const invoker = new Invoker({ pool, invocations, clock, concurrency, tenant_limit, observer });
   const rates = new LocalRates(clock);
   const idempotency = new Idempotency({ store, clock, log });
-  const used = async () => [...(await functions.images()), ...(await containers.images())];
+  const used = async () => [
+    ...(await functions.images()),
+    ...(await containers.images()),
+    ...(await snapshots.images()),
+  ];
   const tenant_images = new TenantImages({
     ...owned,
     images: () => engine.images,
@@ -197,6 +202,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   });
   const parts = makeContainers(base, { store, node, engine, events, operations, quotas, tenant_images });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
+  const copying = makeSnapshots({ ...owned, operations, containers, volumes });
+  const { snapshots } = copying;
   const tenants = new Tenants({
     ...base,
     store,
@@ -205,6 +212,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     code,
     containers,
     volumes,
+    snapshots,
     tenant_images,
     build_contexts,
     builds,
@@ -231,6 +239,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     functions: { functions, invoker, invocations, pool, code },
     containers: { containers, engine, execs, shares, jobs, verbs, operations, clock },
     volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
+    snapshots: { ...copying, containers, volumes, operations },
     oci: { ...transfers, images: tenant_images, contexts: build_contexts, builds, registry_credentials, operations },
     secrets: { secrets, rotation: opened.secrets_rotation },
     terminal: { terminals },
@@ -266,11 +275,13 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await builds.boot();
   await functions.boot(adopted);
   await volumes.boot();
+  await snapshots.boot();
   await execs.boot();
   await containers.boot();
   void tenant_images.boot();
   undo.add(async () => containers.close());
   undo.add(async () => volumes.close());
+  undo.add(async () => snapshots.close());
   undo.add(async () => terminals.close());
   await operations.boot();
   void tenants.resume();
@@ -282,7 +293,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   }
   const { url } = serving.outer;
   pool.setCells(config.cells_target);
-  const expiring = [operations, events, audit, idempotency, code, tenant_images, build_contexts];
+  const expiring = [operations, events, audit, idempotency, code, tenant_images, build_contexts, snapshots];
   const endPeriodicWork = startPeriodicWork(base, { pool, engine, invocations, expiring });
   undo.add(async () => endPeriodicWork());
   undo.add(async () => failpoint("app.stop.begun"));

@@ -29,6 +29,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   volumes: ["engine", "store", "events", "operations", "files"],
   code: ["engine", "store", "yauzl"],
   functions: ["engine", "pool", "runtimes", "store", "events", "code", "lru-cache"],
+  snapshots: ["engine", "store", "events", "operations", "containers", "volumes", "lru-cache"],
   secrets: ["store", "events"],
   oci: ["engine", "store", "events", "operations", "secrets", "piscina"],
   tenants: [
@@ -39,6 +40,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
     "code",
     "containers",
     "volumes",
+    "snapshots",
     "oci",
     "secrets",
     "jose",
@@ -134,6 +136,7 @@ const DESCRIPTIONS = /\/(routes|guide|examples)\.ts$/;
 /** The roots, which compose the daemon of everything. */
 const ROOTS = [
   "src/app.ts",
+  "src/copies.ts",
   "src/images.ts",
   "src/instances.ts",
   "src/state.ts",

@@ -16,6 +16,7 @@
 
 #include "overlay.h"
 #include "protocol.h"
+#include "snapshots.h"
 #include "storage-pool.h"
 #include "storage-wire.h"
 #include "unmount.h"
@@ -50,6 +51,7 @@ static void run(const struct storage_request *request, struct storage_result *re
   else if (request->type == STORAGE_USAGE) storage_pool_usage(pool_fd, request, result);
   else if (request->type == STORAGE_LIST) storage_pool_list(pool_fd, request, result);
   else if (request->type == STORAGE_RENAME) storage_pool_rename(pool_fd, request, result);
+  else if (request->type == STORAGE_SNAPSHOTS) snapshots_take(pool_fd, request, result);
 }
 
 bool storage_init(int jobs_max) {

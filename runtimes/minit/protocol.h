@@ -326,12 +326,14 @@ enum {
   OVERLAY_MOUNT,       /* str lower, str directory of upper and work, str target; flags: 1 read-only; the two of a user
                           namespace: all layers as seen from there, and `lower` is one or more, each with a newline behind */
   UNMOUNT,             /* str target */
-  STORAGE_RENAME,      /* str name, str new name: EEXIST if the new name is taken */
+  STORAGE_RENAME,      /* str name, str new name: EEXIST if the new name is taken; flags: 2 exchanges the two */
+  STORAGE_SNAPSHOTS,   /* str file of a freezer ("": none), str lines "<name of the source> <name>"; bytes: microseconds
+                          to wait until the group is frozen, flags: 1 read-only */
   LSTAT_IN_ROOT = 0x2f, /* like STAT_IN_ROOT, but a link is not followed at the end; without the head */
 };
 enum { STORED = 0xa0 };
 
-enum { STORAGE_READONLY = 1 };
+enum { STORAGE_READONLY = 1, STORAGE_EXCHANGE = 2 };
 
 struct PACKED wire_storage {
   uint64_t bytes;
@@ -344,6 +346,7 @@ struct PACKED wire_storage {
  *   STORAGE_OPEN   size of the file system, kind of quotas (1 simple, 2 full)
  *   STORAGE_USAGE  of a subvolume: referenced, exclusive, limit (0: none); of the pool: the same, then free, size of all.
  *                  Referenced is what has been written; what waits in memory is in the sixth value
+ *   STORAGE_SNAPSHOTS  microseconds from the request to freeze until the thaw, 1 if the group was frozen
  */
 struct PACKED wire_stored {
   uint32_t error;

@@ -303,6 +303,25 @@ void storage_pool_snapshot(int pool_fd, const struct storage_request *request, s
   close(source_fd);
 }
 
+int storage_pool_take(int pool_fd, const char *source, const char *name, bool read_only) {
+  struct storage_result result = {0};
+  const struct storage_request request = {.text = {source, name}, .flags = read_only ? STORAGE_READONLY : 0};
+  storage_pool_snapshot(pool_fd, &request, &result);
+  return result.error;
+}
+
+int storage_pool_remove(int pool_fd, const char *name) {
+  struct storage_result result = {0};
+  const struct storage_request request = {.text = {name}};
+  storage_pool_delete(pool_fd, &request, &result);
+  return result.error;
+}
+
+uint64_t storage_pool_waiting(int pool_fd, const char *name) {
+  uint64_t group = group_of(pool_fd, name);
+  return group == 0 ? 0 : group_value(pool_fd, group, "rsv_data");
+}
+
 /* A subvolume made inside of another, found by number in the tree of roots. 0: there is none. UINT64_MAX: errno. */
 static uint64_t first_inside(int pool_fd, uint64_t tree_id) {
   struct btrfs_ioctl_search_args args = {
@@ -364,8 +383,9 @@ void storage_pool_rename(int pool_fd, const struct storage_request *request, str
     close(kind_fd);
     return;
   }
-  int error = renameat2(kind_fd, id, new_kind_fd, new_id, RENAME_NOREPLACE) == 0 ? 0 : errno;
-  if (error == ENOENT && faccessat(new_kind_fd, new_id, F_OK, AT_SYMLINK_NOFOLLOW) == 0) error = 0;
+  bool exchange = request->flags & STORAGE_EXCHANGE;
+  int error = renameat2(kind_fd, id, new_kind_fd, new_id, exchange ? RENAME_EXCHANGE : RENAME_NOREPLACE) == 0 ? 0 : errno;
+  if (!exchange && error == ENOENT && faccessat(new_kind_fd, new_id, F_OK, AT_SYMLINK_NOFOLLOW) == 0) error = 0;
   close(new_kind_fd);
   close(kind_fd);
   storage_failed(result, "rename", error);

@@ -11,7 +11,7 @@ bool storage_failed(struct storage_result *result, const char *step, int error) 
   return true;
 }
 
-bool is_storage_request(uint8_t type) { return type >= STORAGE_OPEN && type <= STORAGE_RENAME; }
+bool is_storage_request(uint8_t type) { return type >= STORAGE_OPEN && type <= STORAGE_SNAPSHOTS; }
 
 bool storage_read(struct storage_request *request, uint8_t type, struct cursor *body) {
   static const int counts[] = {
@@ -20,7 +20,7 @@ bool storage_read(struct storage_request *request, uint8_t type, struct cursor *
       [STORAGE_DELETE - STORAGE_OPEN] = 1, [STORAGE_LIMIT - STORAGE_OPEN] = 1,
       [STORAGE_USAGE - STORAGE_OPEN] = 1,  [STORAGE_LIST - STORAGE_OPEN] = 1,
       [OVERLAY_MOUNT - STORAGE_OPEN] = 3,  [UNMOUNT - STORAGE_OPEN] = 1,
-      [STORAGE_RENAME - STORAGE_OPEN] = 2,
+      [STORAGE_RENAME - STORAGE_OPEN] = 2, [STORAGE_SNAPSHOTS - STORAGE_OPEN] = 2,
   };
   struct wire_storage wire;
   bool read = take_bytes(body, &wire, sizeof wire);

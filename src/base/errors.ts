@@ -51,6 +51,7 @@ export const ERRORS = {
   NOT_RUNNING: row(409, "caller", "The container is not running."),
   NAME_TAKEN: row(409, "caller", "Another resource of the tenant has the name."),
   IN_USE: row(409, "caller", "Another resource uses this resource."),
+  SNAPSHOT_PINNED: row(409, "caller", "The snapshot is pinned, so it cannot be deleted."),
   PORT_TAKEN: row(409, "caller", "Another container publishes the port, or a process of this machine listens on it."),
   NOT_EMPTY: row(409, "caller", "The resource still contains other resources or files."),
   IDEMPOTENCY_CONFLICT: row(409, "caller", "A different request used the Idempotency-Key before."),

@@ -11,6 +11,7 @@ import { FUNCTION_LIMITS } from "./function-limits.ts";
 import { HEALTH_LIMITS } from "./health-limits.ts";
 import { IMAGE_LIMITS } from "./image-limits.ts";
 import { KERNEL_LIMITS } from "./kernel-limits.ts";
+import { SNAPSHOT_LIMITS } from "./snapshot-limits.ts";
 import { STORAGE_POOL_LIMITS } from "./storage-pool-limits.ts";
 
 export const LIMITS = {
@@ -491,8 +492,8 @@ export const LIMITS = {
   ...FUNCTION_LIMITS,
   ...IMAGE_LIMITS,
   ...KERNEL_LIMITS,
+  ...SNAPSHOT_LIMITS,
   ...EDGE_LIMITS,
 
-  // Process
   drain_ms: 20_000,
 } as const;

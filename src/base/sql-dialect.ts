@@ -19,6 +19,13 @@ export function jsonChanged(column: string, fields: readonly string[], gone: rea
 /** The condition that a value is in a list, which one parameter holds as JSON. */
 export const isListed = (column: string): string => `${column} IN (SELECT value FROM json_each(?))`;
 
+/** The condition that a JSON object has a field with a value, which two parameters name. */
+export const hasEntry = (column: string): string =>
+  `EXISTS (SELECT 1 FROM json_each(${column}) AS entry WHERE entry.key = ? AND entry.value = ?)`;
+
+/** The items of a list in a JSON object as rows, each with its JSON in `value`. */
+export const jsonItems = (column: string, field: string): string => `json_each(${column}, '$.${field}')`;
+
 /** The condition that a text contains what one parameter holds. */
 export const contains = (column: string): string => `instr(${column}, ?) > 0`;
 

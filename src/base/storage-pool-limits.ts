@@ -10,6 +10,8 @@ export const STORAGE_POOL_LIMITS = {
   storage_pool_requests_waiting_max: 8_000,
   /** A request may have to wait for a commit of all that was written, and the last one for all of it. */
   storage_timeout_ms: 60_000,
+  /** A container that is not frozen by then is copied all the same: the copy of each subvolume is of one moment anyway. */
+  freeze_ms_max: 1_000,
   /**
    * Reserve on the disk of the pool's file that files of containers leave free: a write without room there would end the
    * whole pool, not the writer. The daemon limits the total to what fits, every `storage_pool_look_ms`, and more often below

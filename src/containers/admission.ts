@@ -30,14 +30,23 @@ export function startChecks(
   ];
 }
 
-/** The whole batch that makes a container. */
+/** The whole batch that makes a container in state `starting`. */
 export function insertChecks(admission: Admission, row: ContainerRow, { use }: Pick<ResolvedImage, "use">): Guard[] {
-  const { rows, containers_max } = admission;
+  return batch(admission, row, [...(use === null ? [] : [use]), ...startChecks(admission, row, heldBy(row))]);
+}
+
+/** The whole batch that makes a container in state `created`, which needs no memory yet. */
+export function restingChecks(admission: Admission, row: ContainerRow): Guard[] {
+  return batch(admission, row, admission.quotas.guards(row.tenant_id, heldBy(row)));
+}
+
+const heldBy = ({ disk_limit_mb }: ContainerRow) => ({ containers_max: 1, disk_mb_max: disk_limit_mb ?? 0 });
+
+function batch({ rows, containers_max }: Admission, row: ContainerRow, checks: readonly Guard[]): Guard[] {
   const { id, tenant_id } = row;
   return [
     { statement: rows.guard(tenant_id), refusal: unknownCredential },
-    ...(use === null ? [] : [use]),
-    ...startChecks(admission, row, { containers_max: 1, disk_mb_max: row.disk_limit_mb ?? 0 }),
+    ...checks,
     { statement: rows.room(tenant_id, containers_max), refusal: () => nodeFull(containers_max) },
     { statement: rows.insert(row), refusal: () => nameTaken(row.name) },
     ...row.volumes.map((volume) => ({

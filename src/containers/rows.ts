@@ -7,6 +7,7 @@ import { tenantGuard } from "../base/tenant-limits.ts";
 import type { ContainerSpec } from "../engine/ports.ts";
 import { numberOrNull, type Row, type Statement, type Store, type StoredNode, textOrNull } from "../store/store.ts";
 import { type ImageSettings, PROFILE_SETTINGS } from "./image-settings.ts";
+import type { WantedPort } from "./network/schema.ts";
 import type { CreateContainer } from "./schema.ts";
 import { CONTAINER_STATES, type ContainerState } from "./states.ts";
 
@@ -34,6 +35,40 @@ export interface ContainerRow extends ContainerSpec, ImageSettings {
   readonly created_at_ms: EpochMs;
   readonly started_at_ms: EpochMs | null;
   readonly exited_at_ms: EpochMs | null;
+  /** Null: its files are those of its image alone at first. */
+  readonly origin: ContainerOrigin | null;
+  /** The snapshot that its files are nearest to: its newest one, or the one that they came from. */
+  readonly head_snapshot_id: string | null;
+}
+
+/** What a container was copied from. */
+export interface ContainerOrigin {
+  readonly kind: "clone" | "fork";
+  /** The snapshot; null for a fork. */
+  readonly snapshot_id: string | null;
+  /** The container that was forked, or that the snapshot is of. */
+  readonly container_id: string;
+}
+
+/** Settings of a container that a copy of it has, too. JSON. */
+export type ContainerSettings = Pick<
+  ContainerRow,
+  | Exclude<keyof Make, "origin" | "ports" | "volumes">
+  | "name"
+  | "environment"
+  | "labels"
+  | "memory_limit_mb"
+  | "cpu_limit_percent"
+> & { readonly ports: readonly WantedPort[]; readonly volumes: ContainerRow["volumes"] };
+
+/** A copy of a container, before it is noted. */
+export type ContainerCopy = ContainerSettings & Pick<ContainerRow, "origin" | "head_snapshot_id">;
+
+/** Returns the settings of a container for its copies. */
+export function settingsOf(row: ContainerRow): ContainerSettings {
+  const { name, environment, labels, memory_limit_mb, cpu_limit_percent } = row;
+  const { origin: _, ...make } = Object.fromEntries(MAKE.map((field) => [field, row[field]])) as unknown as Make;
+  return { ...make, name, environment, labels, memory_limit_mb, cpu_limit_percent };
 }
 
 /** Fields that a container keeps for good: one JSON object in the column `make`. */
@@ -61,12 +96,13 @@ const MAKE = [
   "ports",
   "egress",
   "volumes",
+  "origin",
 ] as const satisfies readonly (keyof ContainerRow)[];
 
 type Make = Pick<ContainerRow, (typeof MAKE)[number]>;
 
 const COLUMNS = `seq, id, tenant_id, node_seq, name, state, is_wanted, make, memory_limit_mb, cpu_limit_percent, labels, environment,
-  exit_code, oom_killed, error_message, restart_count, created_at_ms, started_at_ms, exited_at_ms`;
+  exit_code, oom_killed, error_message, restart_count, created_at_ms, started_at_ms, exited_at_ms, head_snapshot_id`;
 const SELECT = `SELECT ${COLUMNS} FROM containers WHERE is_removing = 0`;
 
 export class ContainerRows {
@@ -195,8 +231,8 @@ export class ContainerRows {
   insert(row: ContainerRow): Statement {
     return {
       sql: `INSERT INTO containers (id, tenant_id, node_seq, name, state, is_wanted, is_removing, make, memory_limit_mb,
-        cpu_limit_percent, labels, environment, oom_killed, restart_count, created_at_ms)
-        VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, 0, ?) ON CONFLICT DO NOTHING`,
+        cpu_limit_percent, labels, environment, oom_killed, restart_count, created_at_ms, head_snapshot_id)
+        VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, 0, ?, ?) ON CONFLICT DO NOTHING`,
       expect_changes: 1,
       args: [
         row.id,
@@ -211,6 +247,7 @@ export class ContainerRows {
         JSON.stringify(row.labels),
         JSON.stringify(row.environment),
         row.created_at_ms,
+        row.head_snapshot_id,
       ],
     };
   }
@@ -328,6 +365,8 @@ function rowOf(row: Row): ContainerRow {
     created_at_ms: Number(row.created_at_ms),
     started_at_ms: numberOrNull(row.started_at_ms),
     exited_at_ms: numberOrNull(row.exited_at_ms),
+    origin: make.origin ?? null,
+    head_snapshot_id: textOrNull(row.head_snapshot_id),
   };
 }
 

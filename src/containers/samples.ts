@@ -37,6 +37,7 @@ const running: ContainerRecord = {
   gpu_count: 0,
   gpu_ids: [],
   labels: {},
+  origin: null,
   exec_ready: true,
   network_ready: true,
   checks: { state_running: true, minit_responsive: true, network_configured: true, managed_image_valid: true },

@@ -258,6 +258,14 @@ export const environmentBody = z
   .object({ environment: containerEnvironment.describe("Variables by name.") })
   .meta({ id: "ContainerEnvironment" });
 
+const containerOrigin = z
+  .object({
+    kind: z.enum(["clone", "fork"]).describe("clone: of a snapshot. fork: of a container."),
+    snapshot_id: z.string().nullable().describe("Snapshot that was cloned; null for a fork."),
+    container_id: z.string().describe("Container that was forked, or that the snapshot is of; it may be deleted."),
+  })
+  .meta({ id: "ContainerOrigin" });
+
 const containerChecks = z
   .object({
     state_running: z.boolean().describe("True if the state is running."),
@@ -312,6 +320,7 @@ export const containerRecord = z
     gpu_count: z.int().describe(ABOUT.gpu_count),
     gpu_ids: z.array(z.string()).describe("Ids of its GPUs."),
     labels: z.record(z.string(), z.string()).describe(ABOUT.labels),
+    origin: containerOrigin.nullable().describe("What the container is a copy of; null for any other container."),
     exec_ready: z.boolean().describe("True if exec is possible: it runs, minit responds, and its image is valid."),
     network_ready: z.boolean().describe("True if its network is configured."),
     checks: containerChecks,

@@ -9,64 +9,51 @@
  * L3 A failed start leaves no container in `starting`, also when the store refuses to note it: that is repeated until
  *    the store takes it.
  */
-import type { Clock } from "../base/clock.ts";
 import { KeyedMutex } from "../base/concurrency.ts";
 import { AppError, publicText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
-import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { Log } from "../base/log.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import { Retries } from "../base/retries.ts";
-import type { Quotas } from "../base/tenant-limits.ts";
 import type { Ended, Engine } from "../engine/ports.ts";
-import type { Events } from "../events/service.ts";
-import { heldElsewhere, type Store, type StoredNode } from "../store/store.ts";
-import type { Volumes } from "../volumes/service.ts";
+import { type Guard, heldElsewhere } from "../store/store.ts";
 import {
   type Admission,
   filesInUse,
   insertChecks,
   nameTaken,
   noGpu,
-  type ResolveImage,
   readinessOf,
+  restingChecks,
   startChecks,
 } from "./admission.ts";
 import { signalNumber } from "./command-fields.ts";
 import { limitDisks, startLimited } from "./disk-limits.ts";
 import { ContainerChanges, eventOf, healthEvent } from "./events.ts";
 import { HealthChecks } from "./health/checks.ts";
-import { imageSettings } from "./image-settings.ts";
+import { ImageLookups } from "./image-lookups.ts";
 import type { HostPorts } from "./network/ports.ts";
+import type { ContainersOptions } from "./options.ts";
 import { endFields, recover } from "./recovery.ts";
-import { BEGUN, type ContainerRow, ContainerRows } from "./rows.ts";
+import { BEGUN, type ContainerCopy, type ContainerRow, ContainerRows } from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
 import { type ContainerState, containerStates } from "./states.ts";
 import { Supervisor } from "./supervisor.ts";
 import { View } from "./view.ts";
+
+export {
+  type ContainerCopy,
+  type ContainerOrigin,
+  type ContainerRow,
+  type ContainerSettings,
+  settingsOf,
+} from "./rows.ts";
 
 const SIGTERM = 15;
 
 /** Without a command minit itself ends, which it does at SIGTERM. */
 const stopSignalOf = ({ command, stop_signal }: ContainerRow): number =>
   command.length === 0 ? SIGTERM : (signalNumber(stop_signal) ?? SIGTERM);
-
-export interface ContainersOptions {
-  readonly store: Store;
-  /** This node, which holds the containers that are created here. */
-  readonly node: StoredNode;
-  readonly engine: Engine;
-  readonly events: Events;
-  readonly clock: Clock;
-  readonly ids: Ids;
-  readonly log: Log;
-  readonly containers_max: number;
-  readonly quotas: Quotas;
-  readonly ports: HostPorts;
-  readonly resolveImage: ResolveImage;
-  readonly volumes: Volumes;
-}
 
 export class Containers {
   readonly #options: ContainersOptions;
@@ -75,8 +62,7 @@ export class Containers {
   readonly #changes: ContainerChanges;
   readonly #ports: HostPorts;
   readonly #turns = new KeyedMutex();
-  /** Lookups of images, one of each tenant at a time: one that the store lacks costs a process each time. */
-  readonly #lookups = new KeyedMutex();
+  readonly #images: ImageLookups;
   readonly #view: View;
   readonly #supervisor: Supervisor;
   readonly #health: HealthChecks;
@@ -87,6 +73,7 @@ export class Containers {
     this.#options = options;
     this.#rows = new ContainerRows(options.store, options.node);
     this.#admission = { ...options, rows: this.#rows };
+    this.#images = new ImageLookups(options);
     this.#changes = new ContainerChanges({ events: options.events, rows: this.#rows });
     this.#ports = options.ports;
     this.#health = new HealthChecks({
@@ -130,9 +117,7 @@ export class Containers {
   readonly limitDisks = (tenant_id: string | null) => limitDisks(this.#admission, this.#options, tenant_id);
 
   /** Ids of the images that containers of this node need. */
-  images(): Promise<readonly string[]> {
-    return this.#rows.images();
-  }
+  readonly images = (): Promise<readonly string[]> => this.#rows.images();
 
   /** Stops watching. What runs goes on. */
   close(): void {
@@ -178,14 +163,9 @@ export class Containers {
 
   /** Notes a container in state `starting`. Nothing of it is there yet. */
   async insert(tenant_id: string, input: CreateContainer, id: string): Promise<ContainerRow> {
-    const { node, clock, resolveImage, volumes, quotas } = this.#options;
+    const { node, clock, volumes, quotas } = this.#options;
     if (input.gpu_count > 0) throw noGpu(input.gpu_count);
-    const resolved = await resolveImage(tenant_id, input.image, input.oci);
-    const { reference, release } = resolved;
-    const { images } = this.#options.engine;
-    const image_id = resolved.image_id ?? (await this.#find(tenant_id, reference));
-    const config = input.oci ? await this.#lookups.run(tenant_id, () => images.config(image_id)) : null;
-    const settings = imageSettings(input, config);
+    const { resolved, image_id, settings } = await this.#images.of(tenant_id, input);
     const mounts = input.volumes.map((text) => parseMount(text)).filter((one) => one !== null);
     const found = await Promise.all(mounts.map(({ volume }) => volumes.held(tenant_id, volume)));
     const ports = await this.#ports.claim(tenant_id, id, input.ports);
@@ -194,9 +174,9 @@ export class Containers {
       id,
       tenant_id,
       node_seq: node.seq,
-      image: reference,
+      image: resolved.reference,
       image_id,
-      release,
+      release: resolved.release,
       ...settings,
       cpu_limit_percent: input.cpu_limit_percent ?? null,
       disk_limit_mb: quotas.diskLimitMb(tenant_id, input.disk_limit_mb),
@@ -213,20 +193,55 @@ export class Containers {
       created_at_ms: clock.epochMs(),
       started_at_ms: null,
       exited_at_ms: null,
+      origin: null,
+      head_snapshot_id: null,
     };
-    await this.#changes
-      .writeAll(insertChecks(this.#admission, row, resolved), eventOf(row, "created", "starting"))
-      .catch((error) => {
-        this.#ports.release(id);
-        throw error;
-      });
-    this.#supervisor.watch(row);
+    await this.#insert(row, insertChecks(this.#admission, row, resolved));
     return row;
   }
 
-  async #find(tenant_id: string, reference: string): Promise<string> {
-    const { id } = await this.#lookups.run(tenant_id, () => this.#options.engine.images.find(reference));
-    return id;
+  async #insert(row: ContainerRow, checks: readonly Guard[]): Promise<void> {
+    await this.#changes.writeAll(checks, eventOf(row, "created", row.state)).catch((error) => {
+      this.#ports.release(row.id);
+      throw error;
+    });
+    this.#supervisor.watch(row);
+  }
+
+  /**
+   * Notes a copy of a container, whose files are there, in state `created`. Throws NAME_TAKEN, PORT_TAKEN, NOT_FOUND (a
+   * volume), QUOTA_EXCEEDED, CAPACITY_FULL.
+   */
+  async insertCopy(tenant_id: string, { ports, ...copy }: ContainerCopy, id: string): Promise<void> {
+    const { node, clock, quotas } = this.#options;
+    const row: ContainerRow = {
+      ...copy,
+      id,
+      tenant_id,
+      node_seq: node.seq,
+      disk_limit_mb: quotas.diskLimitMb(tenant_id, copy.disk_limit_mb),
+      ports: await this.#ports.claim(tenant_id, id, ports),
+      state: "created",
+      is_wanted: false,
+      exit_code: null,
+      oom_killed: false,
+      error_message: null,
+      restart_count: 0,
+      created_at_ms: clock.epochMs(),
+      started_at_ms: null,
+      exited_at_ms: null,
+    };
+    await this.#insert(row, restingChecks(this.#admission, row));
+  }
+
+  /** True if the store has the container. */
+  async exists(id: string): Promise<boolean> {
+    return (await this.#rows.byIdAlone(id)) !== null;
+  }
+
+  /** Does work on a container that must neither start nor end meanwhile. */
+  inTurn<Result>(id: string, work: () => Promise<Result>): Promise<Result> {
+    return this.#turns.run(id, work);
   }
 
   async get(tenant_id: string, id: string): Promise<ContainerRecord> {

@@ -80,6 +80,7 @@ export class View {
       gpu_count: row.gpu_count,
       gpu_ids: [...row.gpu_ids],
       labels: row.labels,
+      origin: row.origin,
       exec_ready: checks.state_running && checks.minit_responsive && checks.managed_image_valid,
       network_ready: checks.network_configured,
       checks,

@@ -56,6 +56,17 @@ const HEEDED: Readonly<
     },
     errors: ["RANGE_NOT_SATISFIABLE"],
   },
+  "X-Tenant-Id": {
+    parameter: {
+      name: "X-Tenant-Id",
+      in: "header",
+      required: true,
+      description: "Id of the tenant of the credential. Any other route refuses it if it names another tenant.",
+      schema: { type: "string" },
+      example: "default",
+    },
+    errors: ["INVALID_ARGUMENT", "FORBIDDEN"],
+  },
   "Idempotency-Key": {
     parameter: {
       name: "Idempotency-Key",

@@ -31,6 +31,29 @@ export function credentialOf(headers: IncomingHttpHeaders, queried: string | nul
   });
 }
 
+/**
+ * Checks the header X-Tenant-Id, which names the tenant that the client takes its credential for (interface, Credentials).
+ * Throws INVALID_ARGUMENT where the route requires it and it is absent, FORBIDDEN where it names another tenant.
+ */
+export function checkTenant(
+  { headers: heeded }: { readonly headers: readonly string[] },
+  { tenant_id }: Caller,
+  headers: IncomingHttpHeaders,
+): void {
+  const sent = headers["x-tenant-id"];
+  if (sent === tenant_id) return;
+  if (sent !== undefined) {
+    throw new AppError("FORBIDDEN", "X-Tenant-Id: not the tenant of the credential", {
+      hint: "send the id that GET /api/tenant returns",
+    });
+  }
+  if (heeded.includes("X-Tenant-Id")) {
+    throw new AppError("INVALID_ARGUMENT", "X-Tenant-Id: the header is missing", {
+      hint: "send the id that GET /api/tenant returns",
+    });
+  }
+}
+
 /** Throws FORBIDDEN unless the caller may use the route. The text tells what the key lacks, never what is behind it. */
 export function permit(
   { auth, scope }: { readonly auth: AuthClass; readonly scope: Scope | null },

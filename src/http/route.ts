@@ -47,7 +47,7 @@ export interface RouteRequest<Auth extends AuthClass, Params, Query, Body, Strea
 }
 
 /** A request header that means something to some routes only. */
-export type RequestHeader = "Range" | "Idempotency-Key";
+export type RequestHeader = "Range" | "Idempotency-Key" | "X-Tenant-Id";
 
 /**
  * What a handler returns: the JSON body, an `Answer`, a `Streamed` for what comes in pieces, for pages and small raw
@@ -106,7 +106,8 @@ interface Definition<
   /**
    * Request headers that it heeds. With `Range` it answers parts of its content with 206. With `Idempotency-Key` it
    * answers JSON, which is recorded with all that it tells: no route that shows a secret takes it. Its body is read whole,
-   * since the hash of the request covers it.
+   * since the hash of the request covers it. With `X-Tenant-Id` it refuses a request without that header; any route refuses
+   * one that names another tenant.
    */
   readonly headers?: readonly RequestHeader[];
   /** Without it a POST, PUT or PATCH takes an object without fields, and a body of the others is not read. */

@@ -22,7 +22,7 @@ import type { pageQuery } from "../base/schema.ts";
 import { Upgrade } from "../base/sockets.ts";
 import type { Trace, Traces } from "../base/trace.ts";
 import type { Once } from "../store/store.ts";
-import { credentialOf, permit } from "./auth.ts";
+import { checkTenant, credentialOf, permit } from "./auth.ts";
 import { authenticated } from "./connections.ts";
 import { type Cursors, Page } from "./cursors.ts";
 import { EarlyHeaders } from "./early-headers.ts";
@@ -89,6 +89,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
       taken = deps.rates.take(caller.tenant_id);
       if (taken !== null && taken.refusal !== null) throw taken.refusal;
       permit(route, caller);
+      checkTenant(route, caller, incoming.headers);
     }
     const recheck = (): Promise<void> | undefined =>
       caller === null || deps.authenticator.cached(credential) !== null
@@ -180,6 +181,7 @@ const ID_FIELDS = [
   "container_id",
   "session_id",
   "job_id",
+  "snapshot_id",
   "operation_id",
   "tenant_id",
   "reference",

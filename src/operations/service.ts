@@ -46,6 +46,8 @@ export interface NewOperation {
   readonly attachment?: unknown;
   /** In place of the type's. */
   readonly timeout_ms?: number;
+  /** Fields of the handle beyond those that each has. */
+  readonly extra?: object;
   /** Of a request with an Idempotency-Key: its record, the handle, is accepted together with the operation. */
   readonly once?: Once | null;
 }
@@ -129,7 +131,7 @@ export class Operations {
       toEpochSeconds(clock.epochMs()),
     );
     const event = this.#queue.event(open, "accepted");
-    const handle = accepted({ operation_id: open.id });
+    const handle = accepted({ operation_id: open.id }, asked.extra);
     const record = once === null ? [] : [once.record(handle.status, handle.body)];
     const { conflict } = await events
       .write([...own, ...alongside.statements, ...record], tenant_id, [event], { durable: true })

@@ -4,10 +4,9 @@
  *
  * Text in a column must be declared TEXT (see `Value` in store.ts). Times are epoch seconds unless the name says `_ms`.
  */
-export interface Migration {
-  readonly version: number;
-  readonly statements: readonly string[];
-}
+import { LATER_MIGRATIONS, type Migration } from "./later-migrations.ts";
+
+export type { Migration };
 
 /**
  * Bytes of a record in the store: its texts, and a fixed sum for all else. The same as in src/functions/records/byte-paging.ts.
@@ -437,61 +436,5 @@ export const MIGRATIONS: readonly Migration[] = [
       ...storedBytesTriggers(recordBytes15, versionBytes15),
     ],
   },
-  {
-    version: 16,
-    statements: [
-      // Images of tenants. Other columns are read without the last four, which are JSON; `details` are fields of the record.
-      `CREATE TABLE oci_images (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
-        tenant_id TEXT NOT NULL,
-        reference TEXT NOT NULL,
-        image_id TEXT NOT NULL,
-        manifest_digest TEXT NOT NULL,
-        size_bytes INTEGER NOT NULL,
-        is_shared INTEGER NOT NULL DEFAULT 0,
-        pulled_at INTEGER NOT NULL,
-        last_used_at INTEGER,
-        details TEXT NOT NULL,
-        layers TEXT NOT NULL,
-        manifest TEXT NOT NULL,
-        config TEXT NOT NULL,
-        UNIQUE (tenant_id, reference)
-      )`,
-      "CREATE INDEX oci_images_in_order ON oci_images (tenant_id, seq)",
-      "CREATE INDEX oci_images_by_image ON oci_images (image_id)",
-      "CREATE INDEX oci_images_shared ON oci_images (seq) WHERE is_shared = 1",
-    ],
-  },
-  {
-    version: 17,
-    statements: [
-      // `disk_mb` is what the limits count.
-      `CREATE TABLE build_contexts (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
-        id TEXT NOT NULL UNIQUE,
-        tenant_id TEXT NOT NULL,
-        node_seq INTEGER NOT NULL,
-        size_bytes INTEGER NOT NULL,
-        disk_mb INTEGER NOT NULL,
-        created_at INTEGER NOT NULL,
-        expires_at INTEGER NOT NULL
-      )`,
-      "CREATE INDEX build_contexts_in_order ON build_contexts (tenant_id, seq)",
-      "CREATE INDEX build_contexts_by_expiry ON build_contexts (node_seq, expires_at)",
-    ],
-  },
-  {
-    version: 18,
-    statements: [
-      // What builds keep for later ones: `subvolume` has files, `image_id` is a result.
-      `CREATE TABLE build_cache (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT,
-        tenant_id TEXT NOT NULL, key TEXT NOT NULL, node_seq INTEGER NOT NULL,
-        subvolume TEXT, image_id TEXT,
-        size_bytes INTEGER NOT NULL, used_at INTEGER NOT NULL,
-        UNIQUE (tenant_id, key, node_seq)
-      )`,
-      "CREATE INDEX build_cache_by_use ON build_cache (node_seq, used_at)",
-    ],
-  },
+  ...LATER_MIGRATIONS,
 ];

@@ -50,6 +50,8 @@ const usage: TenantDetail["usage"] = {
   build_contexts: 0,
   build_context_mb: 0,
   disk_mb: 4_096,
+  snapshots: 1,
+  snapshot_mb: 12,
   container_memory_mb: 1_024,
   execs: 1,
   streams: 1,

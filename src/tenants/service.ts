@@ -32,6 +32,7 @@ import type { Functions } from "../functions/service.ts";
 import type { TenantImages } from "../oci/service.ts";
 import type { Operations } from "../operations/service.ts";
 import type { Secrets } from "../secrets/service.ts";
+import type { Snapshots } from "../snapshots/service.ts";
 import type { Row, Statement, Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
 import type { Keys } from "./keys.ts";
@@ -65,6 +66,7 @@ export interface TenantsOptions {
   readonly code: CodeStore;
   readonly containers: Containers;
   readonly volumes: Volumes;
+  readonly snapshots: Snapshots;
   readonly tenant_images: TenantImages;
   /** Removes the files that a tenant uploaded for builds. */
   readonly build_contexts: { eraseAll(tenant_id: string): Promise<void> };
@@ -237,7 +239,7 @@ export class Tenants {
     const isOwner = (table: string) => `EXISTS (SELECT 1 FROM ${table} WHERE tenant_id = tenants.id)`;
     const owns = force
       ? ""
-      : ` AND NOT (${["functions", "containers", "volumes", "oci_images", "secrets"].map(isOwner).join(" OR ")})`;
+      : ` AND NOT (${["functions", "containers", "volumes", "snapshots", "oci_images", "secrets"].map(isOwner).join(" OR ")})`;
     const { conflict } = await store
       .write(
         [
@@ -253,9 +255,13 @@ export class Tenants {
       .finally(() => keys.forget((caller) => caller.tenant_id === tenant_id));
     if (conflict !== null) {
       await this.#get(tenant_id);
-      throw new AppError("NOT_EMPTY", `tenant '${tenant_id}' owns functions, containers, volumes, images or secrets`, {
-        hint: "delete its resources first, or send force=true",
-      });
+      throw new AppError(
+        "NOT_EMPTY",
+        `tenant '${tenant_id}' owns functions, containers, volumes, snapshots, images or secrets`,
+        {
+          hint: "delete its resources first, or send force=true",
+        },
+      );
     }
     functions.endTokens(tenant_id);
     failpoint("tenants.delete.moved");
@@ -265,7 +271,7 @@ export class Tenants {
   /** What is left of a tenant that is `deleting`. */
   async #erase(tenant_id: string): Promise<void> {
     const { store, functions, code, containers, volumes, tenant_images, build_contexts, builds } = this.#options;
-    const { secrets, operations, events, idempotency } = this.#options;
+    const { secrets, operations, events, idempotency, snapshots } = this.#options;
     await containers.eraseAll(tenant_id);
     await volumes.eraseAll(tenant_id);
     for (;;) {
@@ -276,7 +282,8 @@ export class Tenants {
     await secrets.eraseAll(tenant_id);
     await code.eraseAll(tenant_id);
     await operations.erase(tenant_id);
-    // After its pulls and builds have ended.
+    // After its pulls, builds and snapshots have ended.
+    await snapshots.eraseAll(tenant_id);
     await build_contexts.eraseAll(tenant_id);
     await builds.eraseAll(tenant_id);
     await tenant_images.eraseAll(tenant_id);

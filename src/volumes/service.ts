@@ -16,7 +16,7 @@ import type { Listed, Place } from "../base/paging.ts";
 import { counted } from "../base/plurals.ts";
 import { Retries } from "../base/retries.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
-import type { Storage } from "../engine/ports.ts";
+import type { Storage, SubvolumeName } from "../engine/ports.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import { type Guard, heldElsewhere, type Store, type StoredNode } from "../store/store.ts";
@@ -98,15 +98,36 @@ export class Volumes {
   }
 
   /** Throws NAME_TAKEN, QUOTA_EXCEEDED, CAPACITY_FULL. */
-  async create(tenant_id: string, input: CreateVolume): Promise<VolumeRecord> {
-    const { storage, ids, quotas } = this.#options;
+  create(tenant_id: string, input: Pick<CreateVolume, "name" | "labels" | "quota_mb">): Promise<VolumeRecord> {
+    return this.#create(tenant_id, input, async (id, quota_mb) => {
+      await this.#options.storage().create("volumes", id, quota_mb);
+    });
+  }
+
+  /** Makes a volume with the files of a subvolume. Throws as `create`, and NOT_FOUND where that is gone. */
+  copy(
+    tenant_id: string,
+    from: SubvolumeName,
+    input: Pick<CreateVolume, "name" | "labels" | "quota_mb">,
+  ): Promise<VolumeRecord> {
+    return this.#create(tenant_id, input, async (id, quota_mb) => {
+      await this.#options.storage().snapshot(from, { kind: "volumes", id }, false, quota_mb);
+    });
+  }
+
+  async #create(
+    tenant_id: string,
+    input: Pick<CreateVolume, "name" | "labels" | "quota_mb">,
+    make: (id: string, quota_mb: number | null) => Promise<void>,
+  ): Promise<VolumeRecord> {
+    const { ids, quotas } = this.#options;
     const id = ids.next("vol");
     const quota_mb = quotas.diskLimitMb(tenant_id, input.quota_mb);
     const guards = quotas.guards(tenant_id, { volumes_max: 1, disk_mb_max: quota_mb ?? 0 });
     // Once more in the batch below; here, so that a tenant at its limit makes no work for the disk.
     await this.#check(guards);
     try {
-      await storage().create("volumes", id, quota_mb);
+      await make(id, quota_mb);
       failpoint("volumes.create.made");
       const [tenant, insert] = this.#rows.insert(tenant_id, id, { ...input, quota_mb }, this.#now());
       const checks: readonly Guard[] = [
@@ -154,6 +175,12 @@ export class Volumes {
     const row = await this.#rows.byName(tenant_id, name);
     if (row === null) throw new AppError("NOT_FOUND", `volume '${name}' not found`);
     return row;
+  }
+
+  /** Null: the tenant has no such volume, or it is being deleted. */
+  async active(tenant_id: string, id: string): Promise<VolumeRow | null> {
+    const row = await this.#rows.byId(id);
+    return row?.tenant_id === tenant_id && row.status === "active" ? row : null;
   }
 
   /** Like `row`, for work that needs more than the store. Throws WRONG_STATE if another node holds the volume. */

@@ -57,6 +57,8 @@ function rowOf(id: string, name: string): ContainerRow {
     labels: {},
     environment: {},
     exit_code: null,
+    origin: null,
+    head_snapshot_id: null,
     oom_killed: false,
     error_message: null,
     restart_count: 0,

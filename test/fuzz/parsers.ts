@@ -22,7 +22,7 @@ export const HARNESSES: readonly Harness[] = [
   {
     name: "frames",
     sources: [
-      ...["attach", "mounts", "overlay", "unmount", "loop", "storage-pool", "storage-wire"],
+      ...["attach", "mounts", "overlay", "unmount", "loop", "snapshots", "storage-pool", "storage-wire"],
       ...["netns", "netlink", "conntrack", "pid1", "identity", "exec-output", "resident-frames"],
     ],
     flags: [],

@@ -344,8 +344,8 @@ export function leftoversOf(owner: Pick<Config, "host_tag" | "bridge" | "data_di
     image_containers: named.filter((name) => name.includes(tag)),
     loops: loopsOf(data_dir),
     subvolumes: launchers.flatMap((pid) =>
-      ["containers", "volumes", "contexts", "code"].flatMap((kind) =>
-        entriesOf(`/proc/${pid}/root${data_dir}/area/${kind}`).filter((name) => kind !== "code" || isUnfinished(name)),
+      ["containers", "volumes", "contexts", "code", "snapshots"].flatMap((kind) =>
+        entriesOf(`/proc/${pid}/root${data_dir}/area/${kind}`).filter((name) => !isKept(kind, name)),
       ),
     ),
     code_uploads: entriesOf(`${data_dir}/code-uploads`),
@@ -353,8 +353,9 @@ export function leftoversOf(owner: Pick<Config, "host_tag" | "bridge" | "data_di
   };
 }
 
-/** True for the tree of an upload under way. Others stay for a while without a function. */
-const isUnfinished = (tree: string): boolean => tree.startsWith("new-");
+/** True for a tree of code without a function, except that of an upload under way, and for the cache of builds. */
+const isKept = (kind: string, name: string): boolean =>
+  (kind === "code" && !name.startsWith("new-")) || (kind === "snapshots" && /^b(st|cm)_/.test(name));
 
 function processesOf(tag: string, directories: readonly string[]): string[] {
   const found: string[] = [];

@@ -8,7 +8,7 @@
  * N3 A container lives on when this process ends, whichever way. Its log and its exit are written without it.
  */
 import { existsSync, mkdirSync, readdirSync } from "node:fs";
-import { each, together, Underway } from "../../base/concurrency.ts";
+import { each, KeyedMutex, together, Underway } from "../../base/concurrency.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
@@ -17,6 +17,7 @@ import { parseRun } from "../host/adoption.ts";
 import type { EngineHost } from "../host/host.ts";
 import { findProcesses } from "../kernel/command-lines.ts";
 import { removeGroup } from "../kernel/control-groups.ts";
+import { thaw } from "../kernel/freezer.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 import { ControlConnection } from "../minit/container-client.ts";
 import type { NetworkSlot } from "../network/network.ts";
@@ -35,8 +36,10 @@ import type {
   Publication,
 } from "../ports/containers.ts";
 import type { OpenFiles } from "../ports/files.ts";
+import type { SnapshotPair, SnapshotPause, SubvolumeName } from "../ports/storage.ts";
 import { writeDifference } from "./difference.ts";
 import { ContainerFilters } from "./filters.ts";
+import { renewIdentity } from "./identity.ts";
 import { IdleRoots } from "./idle-roots.ts";
 import { SegmentedLog } from "./log.ts";
 import { RunningContainers } from "./running.ts";
@@ -56,6 +59,8 @@ export class LocalContainers implements Containers {
   readonly #starter: ContainerStarter;
   readonly #runs: ContainerRuns;
   readonly #running: RunningContainers;
+  /** Snapshots of one container take turns. */
+  readonly #snapshots = new KeyedMutex();
   /** True once the boot has found the containers of an earlier process. */
   #isTakenOver = false;
 
@@ -132,6 +137,8 @@ export class LocalContainers implements Containers {
       const bundle = `${places.bundles}/${run}`;
       const { id } = parseRun(run);
       const { slot_index, policy, first_id, image_id } = noteOf(bundle);
+      // An earlier process may have been killed while it took a snapshot: a frozen container does not answer.
+      thaw(this.#host.mode, this.#runs.remains(run, false).cgroup);
       const slot = network.slotOfIndex(slot_index);
       if (slot !== null) {
         slots.push(slot);
@@ -213,6 +220,22 @@ export class LocalContainers implements Containers {
 
   difference(request: DifferenceRequest): Promise<void> {
     return writeDifference(this.#host, request);
+  }
+
+  snapshot(id: string, to: SubvolumeName, others: readonly SnapshotPair[]): Promise<SnapshotPause> {
+    // The end of one would thaw the container under the other.
+    return this.#snapshots.run(id, async () => {
+      const pairs = [{ from: { kind: "containers" as const, id }, to }, ...others];
+      try {
+        return await this.#host.storage.snapshots(pairs, true, this.#running.freezer(id));
+      } finally {
+        this.#running.thaw(id);
+      }
+    });
+  }
+
+  renew(tenant_id: string, id: string): Promise<void> {
+    return renewIdentity(this.#host, tenant_id, id);
   }
 
   get ids(): readonly string[] {

@@ -10,6 +10,7 @@ import { AppError, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { EngineHost } from "../host/host.ts";
+import { freezerFile, thaw } from "../kernel/freezer.ts";
 import { readMetrics } from "../kernel/stats.ts";
 import { type ControlConnection, openExec, runExec, shutdown, signalPid, stopMain } from "../minit/container-client.ts";
 import type { NetworkSlot } from "../network/network.ts";
@@ -122,6 +123,18 @@ export class RunningContainers {
   metrics(id: string): ContainerMetrics {
     const { run, slot } = this.#get(id);
     return readMetrics(this.#host.mode, this.#runs.remains(run, false).cgroup, slot.host_interface);
+  }
+
+  /** The file that freezes a container that runs; null: it does not run, or cannot be frozen. */
+  freezer(id: string): string | null {
+    const running = this.#running.get(id);
+    return running === undefined ? null : freezerFile(this.#host.mode, this.#runs.remains(running.run, false).cgroup);
+  }
+
+  /** Thaws a container that runs. */
+  thaw(id: string): void {
+    const running = this.#running.get(id);
+    if (running !== undefined) thaw(this.#host.mode, this.#runs.remains(running.run, false).cgroup);
   }
 
   processes(id: string): Promise<ProcessList> {

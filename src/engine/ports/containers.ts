@@ -3,7 +3,7 @@ import type { Clock, EpochMs } from "../../base/clock.ts";
 import type { Egress } from "../../base/egress.ts";
 import type { Exec, ExecListener, Gathering, RunRequest } from "./commands.ts";
 import type { OpenFiles } from "./files.ts";
-import type { SubvolumeKind } from "./storage.ts";
+import type { SnapshotPair, SnapshotPause, SubvolumeKind, SubvolumeName } from "./storage.ts";
 
 export type Protocol = "tcp" | "udp";
 
@@ -231,6 +231,16 @@ export interface Containers {
    * above `bytes_max`, TIMEOUT, INTERNAL.
    */
   difference(request: DifferenceRequest): Promise<void>;
+  /**
+   * Takes read-only snapshots of a container's own files, as `to`, and of other subvolumes, at one moment, while the
+   * container is frozen; of one that does not run without that. Rejects as `Storage.snapshots`.
+   */
+  snapshot(id: string, to: SubvolumeName, others: readonly SnapshotPair[]): Promise<SnapshotPause>;
+  /**
+   * Gives the files of a copy of a container an identity of their own, before its first start: /etc/machine-id, the one of
+   * D-Bus and the random seed, where the container wrote them.
+   */
+  renew(tenant_id: string, id: string): Promise<void>;
   /** True while a session on the files of a stopped container is open: it cannot start before that ends. */
   isLookedInto(id: string): boolean;
   /** True if a container that runs is connected to the gateway. */

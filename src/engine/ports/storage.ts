@@ -17,6 +17,26 @@ export interface SubvolumeUsage {
   readonly limit_bytes: number | null;
 }
 
+/** One snapshot of several that are taken at the same moment. */
+export interface SnapshotPair {
+  readonly from: SubvolumeName;
+  /** Replaced if it is there. */
+  readonly to: SubvolumeName;
+}
+
+/** How long processes were stopped for snapshots. */
+export interface SnapshotPause {
+  readonly pause_ms: number;
+  /** False: nothing was to be frozen, or it was not frozen in time. */
+  readonly isFrozen: boolean;
+}
+
+export interface SubvolumeSpace {
+  readonly total_bytes: number;
+  /** Bytes that no other subvolume shares. */
+  readonly exclusive_bytes: number;
+}
+
 export interface StorageStatistics {
   readonly size_mb: number;
   /** Written by containers and into volumes. */
@@ -45,14 +65,26 @@ export interface Storage {
    */
   snapshot(from: SubvolumeName, to: SubvolumeName, isReadonly: boolean, limit_mb: number | null): Promise<string>;
   /**
+   * Takes several snapshots without limits, all or none, while the group of `freezer` is frozen; null: nothing is. A
+   * snapshot that is there already is made anew. Rejects with NOT_FOUND when a source is missing, with CAPACITY_FULL.
+   */
+  snapshots(pairs: readonly SnapshotPair[], isReadonly: boolean, freezer: string | null): Promise<SnapshotPause>;
+  /**
    * Gives a subvolume another name of its kind, with all that is in it. Resolves to false if there is a `new_id` already:
    * then nothing changes. Rejects with NOT_FOUND if there is neither.
    */
   rename(kind: SubvolumeKind, id: string, new_id: string): Promise<boolean>;
+  /** Exchanges the names of two subvolumes of a kind, at once. Rejects with NOT_FOUND unless both are there. */
+  exchange(kind: SubvolumeKind, id: string, other_id: string): Promise<void>;
   /** Null takes the limit away. A limit below the present size refuses all writes. Rejects with NOT_FOUND. */
   setLimit(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<void>;
   /** Returns the present usage, bytes that wait in memory included. Rejects with NOT_FOUND. */
   usage(kind: SubvolumeKind, id: string): Promise<SubvolumeUsage>;
+  /**
+   * Counts the bytes on the disk of the files of a subvolume, by reading the extents of each of them. Null: that took
+   * longer than `snapshot_space_ms`. Rejects with INTERNAL.
+   */
+  space(kind: SubvolumeKind, id: string): Promise<SubvolumeSpace | null>;
   /** Ids of all subvolumes of a kind, in no order. */
   list(kind: SubvolumeKind): Promise<string[]>;
   statistics(): Promise<StorageStatistics>;

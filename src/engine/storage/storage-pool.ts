@@ -20,13 +20,23 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import { type LauncherClient, type StorageAnswer, type StorageRequest, storageError } from "../launcher/launcher.ts";
 import { FRAME } from "../minit/frames.ts";
-import type { Storage, StorageStatistics, SubvolumeKind, SubvolumeName, SubvolumeUsage } from "../ports/storage.ts";
+import type {
+  SnapshotPair,
+  SnapshotPause,
+  Storage,
+  StorageStatistics,
+  SubvolumeKind,
+  SubvolumeName,
+  SubvolumeSpace,
+  SubvolumeUsage,
+} from "../ports/storage.ts";
 
 const MIB = 1024 * 1024;
 /** include/uapi/linux/magic.h */
 const BTRFS_MAGIC = 0x9123683e;
 const MKFS_TIMEOUT_MS = 60_000;
 const STORAGE_READONLY = 1;
+const STORAGE_EXCHANGE = 2;
 const EEXIST = 17;
 const ENODEV = 19;
 const EFBIG = 27;
@@ -130,12 +140,42 @@ export class StoragePool implements Storage {
     return this.subvolume(to.kind, to.id);
   }
 
+  async snapshots(pairs: readonly SnapshotPair[], isReadonly: boolean, freezer: string | null): Promise<SnapshotPause> {
+    this.#refuseWhenFull();
+    const nameOf = ({ kind, id }: SubvolumeName) => `${kind}/${id}`;
+    const lines = pairs.map(({ from, to }) => `${nameOf(from)} ${nameOf(to)}\n`).join("");
+    const flags = isReadonly ? STORAGE_READONLY : 0;
+    const bytes = LIMITS.freeze_ms_max * 1_000;
+    const request = { type: FRAME.STORAGE_SNAPSHOTS, texts: [freezer ?? "", lines], bytes, flags };
+    const answer = await this.#gate.run(() =>
+      this.#options.withLauncher(async (launcher) => {
+        // What a launcher that died has left of them (S4).
+        for (const { to } of pairs) await launcher.storage({ type: FRAME.STORAGE_DELETE, texts: [nameOf(to)] });
+        return launcher.storage(request);
+      }),
+    );
+    if (answer.errno !== 0) throw storageError(`snapshots ${lines.trim()}`, answer);
+    const [pause_us = 0, frozen = 0] = answer.values;
+    return { pause_ms: pause_us / 1_000, isFrozen: frozen === 1 };
+  }
+
   async rename(kind: SubvolumeKind, id: string, new_id: string): Promise<boolean> {
     const texts = [`${kind}/${id}`, `${kind}/${new_id}`];
     const answer = await this.#ask({ type: FRAME.STORAGE_RENAME, texts });
     if (answer.errno === EEXIST) return false;
     if (answer.errno !== 0) throw storageError(`subvolume ${kind}/${id}`, answer);
     return true;
+  }
+
+  async exchange(kind: SubvolumeKind, id: string, other_id: string): Promise<void> {
+    const texts = [`${kind}/${id}`, `${kind}/${other_id}`];
+    // Not with the next launcher: what the last one may have done would be undone.
+    const answer = await this.#gate.run(() =>
+      this.#options.withLauncher((launcher) =>
+        launcher.storage({ type: FRAME.STORAGE_RENAME, texts, flags: STORAGE_EXCHANGE }),
+      ),
+    );
+    if (answer.errno !== 0) throw storageError(`subvolume ${kind}/${id}`, answer);
   }
 
   async setLimit(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<void> {
@@ -152,6 +192,20 @@ export class StoragePool implements Storage {
       exclusive_bytes: exclusive_bytes + waiting_bytes,
       limit_bytes: limit_bytes === 0 ? null : limit_bytes,
     };
+  }
+
+  async space(kind: SubvolumeKind, id: string): Promise<SubvolumeSpace | null> {
+    const argv = ["btrfs", "filesystem", "du", "--summarize", "--raw", this.subvolume(kind, id)];
+    const timeout_ms = LIMITS.snapshot_space_ms;
+    const ended = await this.#gate.run(() =>
+      this.#options.withLauncher((launcher) => launcher.spawn({ argv, timeout_ms })),
+    );
+    if (ended.timed_out) return null;
+    const found = /^\s*(\d+)\s+(\d+)\s/m.exec(ended.stdout);
+    if (ended.exit_code !== 0 || found === null) {
+      throw new AppError("INTERNAL", `${argv.join(" ")} failed: ${ended.stderr.trim().slice(-500)}`);
+    }
+    return { total_bytes: Number(found[1]), exclusive_bytes: Number(found[2]) };
   }
 
   async list(kind: SubvolumeKind): Promise<string[]> {

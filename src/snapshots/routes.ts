@@ -1,0 +1,342 @@
+/** Every route of snapshots, clones and forks, those of containers and volumes among them. */
+import { z } from "zod";
+import { Answer } from "../base/answer.ts";
+import { acknowledgement } from "../base/schema.ts";
+import { byContainer } from "../containers/schema.ts";
+import type { Containers } from "../containers/service.ts";
+import { route } from "../http/route.ts";
+import { acceptedOperation, executionField as execution, operationRecord } from "../operations/schema.ts";
+import type { Operations } from "../operations/service.ts";
+import type { Volumes } from "../volumes/service.ts";
+import type { Copies } from "./copies.ts";
+import type { Restore } from "./restore.ts";
+import { SAMPLES } from "./samples.ts";
+import {
+  acceptedCopy,
+  acceptedSnapshot,
+  bySnapshot,
+  cloneSnapshot,
+  createSnapshot,
+  dryRun,
+  forkContainer,
+  lineage,
+  listSnapshots,
+  pinnedSnapshot,
+  restoreContainer,
+  snapshotDetail,
+  snapshotList,
+  snapshotVolume,
+} from "./schema.ts";
+import type { Snapshots } from "./service.ts";
+import { handleOf, type Taking } from "./taking.ts";
+
+export interface SnapshotRoutesOptions {
+  readonly snapshots: Snapshots;
+  readonly taking: Taking;
+  readonly copies: Copies;
+  readonly restore: Restore;
+  readonly containers: Containers;
+  readonly volumes: Volumes;
+  readonly operations: Operations;
+}
+
+/** The interface requires the tenant on its snapshot and fork routes. */
+const READS = ["X-Tenant-Id"] as const;
+const CHANGES = ["X-Tenant-Id", "Idempotency-Key"] as const;
+const OPERATION_ERRORS = ["QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT", "WRONG_STATE"] as const;
+const TAKE_ERRORS = ["NOT_FOUND", "QUOTA_EXCEEDED", "CAPACITY_FULL", ...OPERATION_ERRORS] as const;
+const COPY_ERRORS = [...TAKE_ERRORS, "NAME_TAKEN", "START_FAILED"] as const;
+const BY_ID = { snapshot_id: SAMPLES.snapshot.id };
+const BY_CONTAINER = { container_id: "ctr_c1v8hx2m9qk4te7b" };
+
+export function snapshotRoutes(options: SnapshotRoutesOptions) {
+  return [
+    ...findRoutes(options),
+    ...takeRoutes(options),
+    ...copyRoutes(options),
+    ...keepRoutes(options),
+    ...volumeRoutes(options),
+  ];
+}
+
+/** What a request would do that is only checked. */
+const checked = (plan: { readonly warnings: readonly string[]; readonly capability_downgrades: readonly string[] }) =>
+  new Answer(200, {
+    ...{ success: true as const, dry_run: true as const },
+    ...{ warnings: [...plan.warnings], capability_downgrades: [...plan.capability_downgrades] },
+  });
+
+function findRoutes({ snapshots }: SnapshotRoutesOptions) {
+  return [
+    route({
+      method: "GET",
+      path: "/api/snapshots",
+      auth: "tenant",
+      scope: "read",
+      operation: "listSnapshots",
+      summary: "Lists the tenant's snapshots, newest first.",
+      headers: READS,
+      query: listSnapshots,
+      response: snapshotList,
+      example: {
+        query: { container_id: "ctr_c1v8hx2m9qk4te7b", label: "stage=test" },
+        response: { snapshots: [SAMPLES.snapshot], next_cursor: null },
+      },
+      handler: async (request) => {
+        const page = request.page();
+        return page.answer("snapshots", await snapshots.list(request.caller.tenant_id, request.query, page));
+      },
+    }),
+    route({
+      method: "GET",
+      path: "/api/snapshots/:snapshot_id",
+      auth: "tenant",
+      scope: "read",
+      operation: "getSnapshot",
+      summary: "Returns a snapshot with the space that it takes, also while it is being taken.",
+      headers: READS,
+      params: bySnapshot,
+      response: snapshotDetail,
+      errors: ["NOT_FOUND"],
+      example: { params: BY_ID, response: SAMPLES.detail },
+      handler: ({ caller, params }) => snapshots.get(caller.tenant_id, params.snapshot_id),
+    }),
+    route({
+      method: "GET",
+      path: "/api/snapshots/:snapshot_id/lineage",
+      auth: "tenant",
+      scope: "read",
+      operation: "getSnapshotLineage",
+      summary: "Returns the snapshots that share an ancestor with this one, and the containers of them.",
+      headers: READS,
+      params: bySnapshot,
+      response: lineage,
+      errors: ["NOT_FOUND"],
+      example: {
+        params: BY_ID,
+        response: {
+          ...SAMPLES.lineage,
+          nodes: [...SAMPLES.lineage.nodes],
+          containers: [...SAMPLES.lineage.containers],
+        },
+      },
+      handler: ({ caller, params }) => snapshots.lineage(caller.tenant_id, params.snapshot_id),
+    }),
+  ];
+}
+
+function takeRoutes({ snapshots, taking, restore, containers, operations }: SnapshotRoutesOptions) {
+  return [
+    route({
+      method: "POST",
+      path: "/api/containers/:container_id/snapshot",
+      auth: "tenant",
+      scope: "write",
+      operation: "snapshotContainer",
+      summary: "Takes a snapshot of a container's files and settings; a running container pauses for milliseconds.",
+      headers: CHANGES,
+      params: byContainer,
+      query: z.object({ execution }),
+      body: createSnapshot,
+      status: 202,
+      response: acceptedSnapshot,
+      other: { status: 200, response: z.union([snapshotDetail, dryRun]), example: SAMPLES.detail },
+      errors: TAKE_ERRORS,
+      example: { params: BY_CONTAINER, body: { labels: { stage: "test" } }, response: SAMPLES.accepted },
+      handler: async ({ caller, params, query, body, once, signal }) => {
+        const { tenant_id } = caller;
+        const row = await containers.held(tenant_id, params.container_id);
+        if (body.dry_run) return checked(await taking.plan(row, body, ""));
+        const operation = await taking.accept(tenant_id, row, body, once);
+        const snapshot_id = operation.snapshot_id ?? "";
+        return operations.answer(tenant_id, operation, {
+          execution: query.execution ?? "async",
+          signal,
+          extra: handleOf(await snapshots.row(tenant_id, snapshot_id)),
+          finished: async () => new Answer(200, await snapshots.get(tenant_id, snapshot_id)),
+        });
+      },
+    }),
+    route({
+      method: "POST",
+      path: "/api/containers/:container_id/restore",
+      auth: "tenant",
+      scope: "write",
+      operation: "restoreContainer",
+      summary:
+        "Replaces a container's files by those of a snapshot; a running container is stopped before and started again.",
+      headers: ["Idempotency-Key"],
+      params: byContainer,
+      query: z.object({ execution }),
+      body: restoreContainer,
+      status: 202,
+      response: acceptedOperation,
+      other: { status: 200, response: z.union([operationRecord, dryRun]), example: SAMPLES.operation },
+      errors: [...TAKE_ERRORS, "IN_USE", "START_FAILED"],
+      example: { params: BY_CONTAINER, body: { snapshot_id: SAMPLES.snapshot.id }, response: SAMPLES.handle },
+      handler: async ({ caller, params, query, body, once, signal }) => {
+        const { tenant_id } = caller;
+        const row = await containers.held(tenant_id, params.container_id);
+        const snapshot = await snapshots.held(tenant_id, body.snapshot_id);
+        if (body.dry_run) {
+          restore.check(row, snapshot);
+          return checked({ warnings: [], capability_downgrades: [] });
+        }
+        return operations.answer(tenant_id, await restore.accept(tenant_id, row, snapshot, once), {
+          execution: query.execution ?? "async",
+          signal,
+          finished: (ended) => new Answer(200, ended),
+        });
+      },
+    }),
+  ];
+}
+
+function copyRoutes({ snapshots, copies, containers, operations }: SnapshotRoutesOptions) {
+  return [
+    route({
+      method: "POST",
+      path: "/api/containers/:container_id/fork",
+      auth: "tenant",
+      scope: "write",
+      operation: "forkContainer",
+      summary: "Makes copies of a container as it is now, each with an id, a name and an address of its own.",
+      headers: CHANGES,
+      params: byContainer,
+      query: z.object({ execution }),
+      body: forkContainer,
+      status: 202,
+      response: acceptedCopy,
+      other: { status: 200, response: z.union([operationRecord, dryRun]), example: SAMPLES.operation },
+      errors: COPY_ERRORS,
+      example: {
+        params: BY_CONTAINER,
+        body: { name: "try-{n}", count: 2, resume_policy: "immediate" },
+        response: SAMPLES.forked,
+      },
+      handler: async ({ caller, params, query, body, once, signal }) => {
+        const { tenant_id } = caller;
+        const row = await containers.held(tenant_id, params.container_id);
+        if (body.dry_run) {
+          copies.forksOf(row, body);
+          return checked(await copies.forkPlan(row, body, ""));
+        }
+        const { operation, extra } = await copies.acceptFork(tenant_id, row, body, once);
+        return operations.answer(tenant_id, operation, {
+          execution: query.execution ?? "async",
+          signal,
+          extra,
+          finished: (ended) => new Answer(200, ended),
+        });
+      },
+    }),
+    route({
+      method: "POST",
+      path: "/api/snapshots/:snapshot_id/clone",
+      auth: "tenant",
+      scope: "write",
+      operation: "cloneSnapshot",
+      summary: "Makes a container with the files and settings of a snapshot, or a volume from one of a volume.",
+      headers: CHANGES,
+      params: bySnapshot,
+      query: z.object({ execution }),
+      body: cloneSnapshot,
+      status: 202,
+      response: acceptedCopy,
+      other: { status: 200, response: z.union([operationRecord, dryRun]), example: SAMPLES.operation },
+      errors: COPY_ERRORS,
+      example: { params: BY_ID, body: { name: "again", resume_policy: "immediate" }, response: SAMPLES.cloned },
+      handler: async ({ caller, params, query, body, once, signal }) => {
+        const { tenant_id } = caller;
+        const row = await snapshots.held(tenant_id, params.snapshot_id);
+        if (body.dry_run) return checked(copies.clonePlan(row));
+        const { operation, extra } = await copies.acceptClone(tenant_id, row, body, once);
+        return operations.answer(tenant_id, operation, {
+          execution: query.execution ?? "async",
+          signal,
+          extra,
+          finished: (ended) => new Answer(200, ended),
+        });
+      },
+    }),
+  ];
+}
+
+function keepRoutes({ snapshots }: SnapshotRoutesOptions) {
+  const pin = <const V extends "pin" | "unpin">(verb: V, operation: string, summary: string) =>
+    route({
+      method: "POST",
+      path: `/api/snapshots/:snapshot_id/${verb}`,
+      auth: "tenant",
+      scope: "write",
+      operation,
+      summary,
+      headers: CHANGES,
+      params: bySnapshot,
+      response: pinnedSnapshot,
+      errors: ["NOT_FOUND", "WRONG_STATE"],
+      example: { params: BY_ID, response: verb === "pin" ? SAMPLES.pinned : SAMPLES.unpinned },
+      handler: async ({ caller, params }) => {
+        const pinned = verb === "pin";
+        await snapshots.pin(caller.tenant_id, params.snapshot_id, pinned);
+        const message = pinned ? "snapshot pinned" : "snapshot unpinned";
+        return { success: true as const, message, snapshot_id: params.snapshot_id, pinned };
+      },
+    });
+  return [
+    pin("pin", "pinSnapshot", "Pins a snapshot: it can be neither deleted nor expire."),
+    pin("unpin", "unpinSnapshot", "Unpins a snapshot."),
+    route({
+      method: "DELETE",
+      path: "/api/snapshots/:snapshot_id",
+      auth: "tenant",
+      scope: "write",
+      operation: "deleteSnapshot",
+      summary: "Deletes a snapshot unless it is pinned; its clones stay whole.",
+      headers: CHANGES,
+      params: bySnapshot,
+      response: acknowledgement,
+      errors: ["NOT_FOUND", "SNAPSHOT_PINNED", "WRONG_STATE"],
+      example: { params: BY_ID, response: SAMPLES.deleted },
+      handler: async ({ caller, params }) => {
+        await snapshots.delete(caller.tenant_id, params.snapshot_id);
+        return { success: true as const, message: "snapshot deleted" };
+      },
+    }),
+  ];
+}
+
+function volumeRoutes({ snapshots, taking, volumes, operations }: SnapshotRoutesOptions) {
+  return [
+    route({
+      method: "POST",
+      path: "/api/volumes/:name/snapshot",
+      auth: "tenant",
+      scope: "write",
+      operation: "snapshotVolume",
+      summary: "Takes a snapshot of a volume alone; cloning it makes a volume.",
+      headers: ["Idempotency-Key"],
+      params: z.object({ name: z.string().meta({ description: "Name of the volume.", examples: ["data"] }) }),
+      query: z.object({ execution }),
+      body: snapshotVolume,
+      status: 202,
+      response: acceptedSnapshot,
+      other: { status: 200, response: z.union([snapshotDetail, dryRun]), example: SAMPLES.detail },
+      errors: TAKE_ERRORS,
+      example: { params: { name: "data" }, response: SAMPLES.accepted_volume },
+      handler: async ({ caller, params, query, body, once, signal }) => {
+        const { tenant_id } = caller;
+        const { row } = await volumes.root(tenant_id, params.name);
+        if (body.dry_run) return checked({ warnings: [], capability_downgrades: [] });
+        const operation = await taking.acceptVolume(tenant_id, row, body, once);
+        const snapshot_id = operation.snapshot_id ?? "";
+        return operations.answer(tenant_id, operation, {
+          execution: query.execution ?? "async",
+          signal,
+          extra: handleOf(await snapshots.row(tenant_id, snapshot_id)),
+          finished: async () => new Answer(200, await snapshots.get(tenant_id, snapshot_id)),
+        });
+      },
+    }),
+  ];
+}
