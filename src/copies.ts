@@ -7,6 +7,7 @@ import type { Containers } from "./containers/service.ts";
 import type { Engine } from "./engine/ports.ts";
 import type { Events } from "./events/service.ts";
 import type { Operations } from "./operations/service.ts";
+import { Comparisons } from "./snapshots/changes.ts";
 import { Copies } from "./snapshots/copies.ts";
 import { Restore } from "./snapshots/restore.ts";
 import { Snapshots } from "./snapshots/service.ts";
@@ -33,5 +34,6 @@ export function makeSnapshots(parts: Parts) {
   const taking = new Taking({ ...parts, snapshots });
   const copies = new Copies({ ...parts, snapshots, taking });
   const restore = new Restore({ ...parts, snapshots });
-  return { snapshots, taking, copies, restore };
+  const comparisons = new Comparisons({ ...parts, snapshots });
+  return { snapshots, taking, copies, restore, comparisons };
 }

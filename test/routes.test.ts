@@ -51,6 +51,8 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "GET /api/operator/secrets-key": "the operator sees when the earlier key is gone",
   "POST /api/operator/secrets-key/rotate": "a key that leaked is replaced while the daemon runs",
   "POST /api/containers/:container_id/restore": "who takes snapshots wants to go back to one",
+  "GET /api/snapshots/:snapshot_id/diff/:other_id": "who tries things out sees what they changed",
+  "GET /api/containers/:container_id/changes": "the same",
   "POST /api/volumes/:name/snapshot": "data in a volume is as dear as that in a container",
   "POST /api/oci/images/load": "an image comes to a machine without a registry",
   "POST /api/oci/images/tag": "an image that was pulled gets a name of one's own",

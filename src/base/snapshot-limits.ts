@@ -26,6 +26,14 @@ export const SNAPSHOT_LIMITS = {
   /** Counts that are kept, and for how long: whoever polls a snapshot makes no work for the disk. */
   snapshot_spaces_cached: 1_000,
   snapshot_space_cached_ms: 10_000,
+  /** Paths of one comparison of snapshots, and the size of what the kernel says of them: some 500 bytes for each new file. */
+  differences_max: 10_000,
+  differences_bytes_max: 16 * 1024 * 1024,
+  differences_ms: 30_000,
+  /** Comparisons at once, in all and of one tenant. */
+  comparisons_max: 4,
+  comparisons_per_tenant_max: 1,
+  comparisons_waiting_max: 16,
   /** How often a clone looks whether its snapshot is complete, if nothing tells it. */
   snapshot_look_ms: 200,
   /** Nodes of a lineage that one answer has. */

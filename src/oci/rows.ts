@@ -52,6 +52,8 @@ const CONTAINERS = `SELECT 1 FROM containers
 const OF_VERSION = `${jsonField("v.options", "oci")} IS NOT NULL`;
 const VERSIONS = `SELECT 1 FROM function_versions AS v JOIN functions AS f ON f.seq = v.function_seq
   WHERE f.tenant_id = ? AND v.image = ? AND ${OF_VERSION}`;
+/** Snapshots of a tenant over one of its images, not over a profile. */
+const SNAPSHOTS = "SELECT 1 FROM snapshots WHERE tenant_id = ? AND image_id = ? AND image_release IS NULL";
 /** Another reference of the tenant's keeps the image. */
 const OTHERS = "SELECT 1 FROM oci_images AS o WHERE o.tenant_id = ? AND o.image_id = ? AND o.reference <> ?";
 
@@ -61,7 +63,8 @@ type Users = keyof typeof USERS;
 const isUsed = (by: Users): string => `(EXISTS (SELECT 1 FROM containers
     WHERE ${jsonField("make", "image_id")} = i.image_id AND ${jsonField("make", "release")} IS NULL ${USERS[by]})
   OR EXISTS (SELECT 1 FROM function_versions AS v JOIN functions AS f ON f.seq = v.function_seq
-    WHERE v.image = i.image_id AND ${OF_VERSION} ${USERS[by]}))`;
+    WHERE v.image = i.image_id AND ${OF_VERSION} ${USERS[by]})
+  OR EXISTS (SELECT 1 FROM snapshots WHERE image_id = i.image_id AND image_release IS NULL ${USERS[by]}))`;
 /** Time of the last pull or use of a row `i`. */
 const LAST_USE = "max(i.pulled_at, coalesce(i.last_used_at, 0))";
 /** Nothing needs a row `i`, and its last use was not after a time. */
@@ -146,7 +149,7 @@ export class ImageRows {
     return Number((await this.#store.readOne(sql, [tenant_id]))?.used ?? 0);
   }
 
-  /** Counts the tenant's containers and versions by image. */
+  /** Counts the tenant's containers, versions and snapshots by image. */
   async uses(tenant_id: string): Promise<ReadonlyMap<string, number>> {
     const image_id = jsonField("make", "image_id");
     const rows = await this.#store.read(
@@ -154,8 +157,9 @@ export class ImageRows {
         SELECT ${image_id} AS image FROM containers WHERE tenant_id = ? AND ${jsonField("make", "release")} IS NULL
         UNION ALL SELECT v.image FROM function_versions AS v JOIN functions AS f ON f.seq = v.function_seq
           WHERE f.tenant_id = ? AND v.image IN (SELECT image_id FROM oci_images) AND ${OF_VERSION}
+        UNION ALL SELECT image_id FROM snapshots WHERE tenant_id = ? AND image_release IS NULL
       ) AS used WHERE image IS NOT NULL GROUP BY image LIMIT ?`,
-      [tenant_id, tenant_id, LIMITS.store_read_rows_max],
+      [tenant_id, tenant_id, tenant_id, LIMITS.store_read_rows_max],
     );
     return new Map(rows.map(({ image, count }) => [String(image), Number(count)]));
   }
@@ -197,12 +201,13 @@ export class ImageRows {
     return { sql, args: [...valuesOf(content, now), tenant_id, reference], expect_changes: 1 };
   }
 
-  /** Conflict: the reference is gone or names another image, or a container or version of the tenant needs its image. */
+  /** Conflict: the reference is gone or names another image, or a container, version or snapshot of the tenant needs its image. */
   delete({ tenant_id, reference, image_id }: ImageRow): Statement {
     const sql = `DELETE FROM oci_images WHERE tenant_id = ? AND reference = ? AND image_id = ?
-      AND (EXISTS (${OTHERS}) OR NOT (EXISTS (${CONTAINERS}) OR EXISTS (${VERSIONS})))`;
+      AND (EXISTS (${OTHERS}) OR NOT (EXISTS (${CONTAINERS}) OR EXISTS (${VERSIONS}) OR EXISTS (${SNAPSHOTS})))`;
     const used = [tenant_id, image_id];
-    return { sql, args: [tenant_id, reference, image_id, ...used, reference, ...used, ...used], expect_changes: 1 };
+    const args = [tenant_id, reference, image_id, ...used, reference, ...used, ...used, ...used];
+    return { sql, args, expect_changes: 1 };
   }
 
   /** Images of the tenant that nothing uses and that were last used before a time, the oldest rows first. */
@@ -248,6 +253,12 @@ export class ImageRows {
     const sql = `SELECT id FROM containers WHERE tenant_id = ? AND ${jsonField("make", "image_id")} = ?
       AND ${jsonField("make", "release")} IS NULL ORDER BY seq LIMIT ?`;
     return (await this.#store.read(sql, [tenant_id, image_id, count_max])).map(({ id }) => String(id));
+  }
+
+  /** Number of the tenant's snapshots over an image. */
+  async snapshotCount({ tenant_id, image_id }: ImageRow): Promise<number> {
+    const row = await this.#store.readOne(`SELECT count(*) AS count FROM (${SNAPSHOTS})`, [tenant_id, image_id]);
+    return Number(row?.count ?? 0);
   }
 
   /** Deletes some of the tenant's images; true if more may be left. */

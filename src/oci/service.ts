@@ -329,10 +329,12 @@ export class TenantImages {
     const users = await this.#rows.containersOf(row, NAMED_MAX);
     const isUsed = users.length > 0 || (await this.#rows.uses(row.tenant_id)).has(row.image_id);
     if (!isUsed) return notFound(text);
-    const by = users.length === 0 ? "a function version" : counted(users.length, "container");
+    const snapshots_count = users.length === 0 ? await this.#rows.snapshotCount(row) : 0;
+    const other = snapshots_count === 0 ? "a function version" : counted(snapshots_count, "snapshot");
+    const by = users.length === 0 ? other : counted(users.length, "container");
     return new AppError("IN_USE", `image '${row.reference}' is in use by ${by}`, {
       ...(users.length === 0 ? {} : { details: { received: users.join(", ") } }),
-      hint: "delete the containers and functions first",
+      hint: "delete the containers, functions and snapshots first",
     });
   }
 

@@ -8,6 +8,7 @@ import { route } from "../http/route.ts";
 import { acceptedOperation, executionField as execution, operationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
 import type { Volumes } from "../volumes/service.ts";
+import type { Comparisons } from "./changes.ts";
 import type { Copies } from "./copies.ts";
 import type { Restore } from "./restore.ts";
 import { SAMPLES } from "./samples.ts";
@@ -15,8 +16,12 @@ import {
   acceptedCopy,
   acceptedSnapshot,
   bySnapshot,
+  byTwoSnapshots,
+  changes,
+  changesQuery,
   cloneSnapshot,
   createSnapshot,
+  diffQuery,
   dryRun,
   forkContainer,
   lineage,
@@ -35,6 +40,7 @@ export interface SnapshotRoutesOptions {
   readonly taking: Taking;
   readonly copies: Copies;
   readonly restore: Restore;
+  readonly comparisons: Comparisons;
   readonly containers: Containers;
   readonly volumes: Volumes;
   readonly operations: Operations;
@@ -56,6 +62,7 @@ export function snapshotRoutes(options: SnapshotRoutesOptions) {
     ...copyRoutes(options),
     ...keepRoutes(options),
     ...volumeRoutes(options),
+    ...changeRoutes(options),
   ];
 }
 
@@ -114,11 +121,7 @@ function findRoutes({ snapshots }: SnapshotRoutesOptions) {
       errors: ["NOT_FOUND"],
       example: {
         params: BY_ID,
-        response: {
-          ...SAMPLES.lineage,
-          nodes: [...SAMPLES.lineage.nodes],
-          containers: [...SAMPLES.lineage.containers],
-        },
+        response: SAMPLES.lineage,
       },
       handler: ({ caller, params }) => snapshots.lineage(caller.tenant_id, params.snapshot_id),
     }),
@@ -336,6 +339,43 @@ function volumeRoutes({ snapshots, taking, volumes, operations }: SnapshotRoutes
           extra: handleOf(await snapshots.row(tenant_id, snapshot_id)),
           finished: async () => new Answer(200, await snapshots.get(tenant_id, snapshot_id)),
         });
+      },
+    }),
+  ];
+}
+
+function changeRoutes({ comparisons, containers }: SnapshotRoutesOptions) {
+  return [
+    route({
+      method: "GET",
+      path: "/api/snapshots/:snapshot_id/diff/:other_id",
+      auth: "tenant",
+      scope: "read",
+      operation: "diffSnapshots",
+      summary: "Lists the paths that are added, changed or deleted from one snapshot to another.",
+      params: byTwoSnapshots,
+      query: diffQuery,
+      response: changes,
+      errors: ["NOT_FOUND", "TIMEOUT", "CAPACITY_FULL"],
+      example: { params: { ...BY_ID, other_id: "snp_1m8w4xf9k2d7qv0t" }, response: SAMPLES.changes },
+      handler: ({ caller, params, query }) =>
+        comparisons.ofSnapshots(caller.tenant_id, params.snapshot_id, params.other_id, query.limit),
+    }),
+    route({
+      method: "GET",
+      path: "/api/containers/:container_id/changes",
+      auth: "tenant",
+      scope: "read",
+      operation: "listContainerChanges",
+      summary: "Lists the paths that a container has added, changed or deleted since a snapshot, or against its image.",
+      params: byContainer,
+      query: changesQuery,
+      response: changes,
+      errors: ["NOT_FOUND", "TIMEOUT", "CAPACITY_FULL", "WRONG_STATE"],
+      example: { params: BY_CONTAINER, query: { since: SAMPLES.snapshot.snapshot_id }, response: SAMPLES.changes },
+      handler: async ({ caller, params, query }) => {
+        const row = await containers.held(caller.tenant_id, params.container_id);
+        return comparisons.ofContainer(caller.tenant_id, row, query.since ?? null, query.limit);
       },
     }),
   ];

@@ -99,7 +99,16 @@ export const SAMPLES = {
     ],
     is_truncated: false,
   },
+  changes: {
+    changes: [
+      { path: "/root/a", change: "changed" as const, type: "file" as const, size_bytes: 4, renamed_from: null },
+    ],
+    added_count: 0,
+    changed_count: 1,
+    deleted_count: 0,
+    is_truncated: false,
+  },
   pinned: { ...done("snapshot pinned"), snapshot_id: snapshot.id, pinned: true },
   unpinned: { ...done("snapshot unpinned"), snapshot_id: snapshot.id, pinned: false },
   deleted: done("snapshot deleted"),
-} as const;
+};

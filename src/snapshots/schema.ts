@@ -7,6 +7,7 @@ import {
   labels,
   nextCursor,
   pageQuery,
+  queryLimit,
   resourceName,
   text,
   whole,
@@ -290,6 +291,46 @@ export const dryRun = z
     capability_downgrades: z.array(z.string()).describe("Requested capabilities that this node lacks."),
   })
   .meta({ id: "DryRun" });
+
+const change = z
+  .object({
+    path: z.string().describe("Path in the container or volume; bytes that are not UTF-8 are replaced."),
+    change: z.enum(["added", "changed", "deleted"]).describe("changed: its content, its attributes or its type."),
+    type: z
+      .enum(["file", "directory", "symlink", "fifo", "socket", "character_device", "block_device", "unknown"])
+      .nullable()
+      .describe("Type of the entry as it is, or as it was before its deletion."),
+    size_bytes: z.int().nullable().describe("Size of a file; null for other types."),
+    renamed_from: z.string().nullable().describe("Earlier path of an entry that was renamed, with all that is in it."),
+  })
+  .meta({ id: "FileChange" });
+export type Change = Readonly<z.output<typeof change>>;
+
+export const changes = z
+  .object({
+    changes: z
+      .array(change)
+      .describe(
+        "By path. Entries of a renamed directory are listed only if they changed, and of a file with several names one.",
+      ),
+    added_count: z.int().describe("Number of added paths."),
+    changed_count: z.int().describe("Number of changed paths."),
+    deleted_count: z.int().describe("Number of deleted paths."),
+    is_truncated: z.boolean().describe(`True if paths are left out: above limit, or ${LIMITS.differences_max} in all.`),
+  })
+  .meta({ id: "FileChanges" });
+export type Changes = Readonly<z.output<typeof changes>>;
+
+const changesLimit = queryLimit(LIMITS.differences_max, LIMITS.differences_max).describe(
+  `Number of listed paths; clamped to ${LIMITS.differences_max}.`,
+);
+export const diffQuery = z.object({ limit: changesLimit });
+export const changesQuery = diffQuery.extend({
+  since: z.string().optional().describe("Snapshot to compare with. Default: the container's image."),
+});
+export const byTwoSnapshots = bySnapshot.extend({
+  other_id: z.string().meta({ description: "Id of the later snapshot.", examples: ["snp_1m8w4xf9k2d7qv0t"] }),
+});
 
 export const pinnedSnapshot = acknowledgement
   .extend({

@@ -279,6 +279,51 @@ describe("a fork", () => {
   });
 });
 
+describe("changes", () => {
+  const told = (body: { changes: { change: string; path: string; renamed_from: string | null }[] }) =>
+    body.changes.map(
+      ({ change, path, renamed_from }) => `${change} ${path}${renamed_from ? ` < ${renamed_from}` : ""}`,
+    );
+
+  it("between snapshots, and of a container since one or against its image, are those that it sees", async () => {
+    await containers.create({ name: "box" });
+    await containers.shell(
+      "box",
+      "mkdir -p /srv/d/e; echo 1 > /srv/a; echo 1 > /srv/b; echo 1 > /srv/d/f; ln /srv/a /srv/h",
+    );
+    const first = await snapshots.take("box");
+    const image = await snapshots.ok("GET", "/api/containers/box/changes");
+    expect(told(image)).toEqual([
+      ...["added /srv/a", "added /srv/b", "added /srv/d", "added /srv/d/e", "added /srv/d/f", "added /srv/h"],
+    ]);
+    await containers.shell(
+      "box",
+      "echo 2 >> /srv/a; rm /srv/b; mv /srv/d /srv/moved; echo 3 > /srv/moved/f; touch /srv/new; rm /etc/issue; chmod 600 /etc/hosts.allow 2>/dev/null; rm -r /etc/skel; mkdir /etc/skel; touch '/srv/a b\tc'",
+    );
+    const second = await snapshots.take("box");
+    const diff = await snapshots.ok("GET", `/api/snapshots/${first.snapshot_id}/diff/${second.snapshot_id}`);
+    expect(told(diff)).toEqual([
+      "deleted /etc/issue",
+      ...["deleted /etc/skel/.bash_logout", "deleted /etc/skel/.bashrc", "deleted /etc/skel/.profile"],
+      ...["changed /srv/a", "added /srv/a b\tc", "deleted /srv/b", "deleted /srv/d", "deleted /srv/d/f"],
+      ...["added /srv/moved < /srv/d", "added /srv/moved/f < /srv/d/f", "added /srv/new"],
+    ]);
+    const since = await snapshots.ok("GET", `/api/containers/box/changes?since=${first.snapshot_id}`);
+    expect(since).toEqual(diff);
+    const back = await snapshots.ok("GET", `/api/snapshots/${second.snapshot_id}/diff/${first.snapshot_id}?limit=2`);
+    expect(told(back)).toEqual(["added /etc/issue", "added /etc/skel/.bash_logout"]);
+    expect(back).toMatchObject({
+      is_truncated: true,
+      added_count: diff.deleted_count,
+      deleted_count: diff.added_count,
+    });
+    const same = await snapshots.ok("GET", `/api/snapshots/${first.snapshot_id}/diff/${first.snapshot_id}`);
+    expect(same).toMatchObject({ changes: [], is_truncated: false });
+    await clear();
+    await eventually("nothing is left", () => daemon.leftovers().subvolumes.length === 0);
+  });
+});
+
 describe("a restored container", () => {
   it("has the files of the snapshot, its own settings, and runs again", async () => {
     const { container_id } = await containers.create({ name: "box" });

@@ -234,6 +234,10 @@ export class LocalContainers implements Containers {
     });
   }
 
+  left(id: string): Promise<void> {
+    return this.#idle.left(id);
+  }
+
   renew(tenant_id: string, id: string): Promise<void> {
     return renewIdentity(this.#host, tenant_id, id);
   }

@@ -241,6 +241,8 @@ export interface Containers {
    * D-Bus and the random seed, where the container wrote them.
    */
   renew(tenant_id: string, id: string): Promise<void>;
+  /** Resolves when the root of a container that does not run is unmounted after the last session on its files. */
+  left(id: string): Promise<void>;
   /** True while a session on the files of a stopped container is open: it cannot start before that ends. */
   isLookedInto(id: string): boolean;
   /** True if a container that runs is connected to the gateway. */

@@ -37,6 +37,24 @@ export interface SubvolumeSpace {
   readonly exclusive_bytes: number;
 }
 
+/** A path that differs between two subvolumes, or may differ: of one character for each byte (latin1). */
+export interface TouchedPath {
+  /** Path in the later one; null: it is gone. */
+  readonly path: string | null;
+  /** Path in the earlier one; null: it is new. */
+  readonly before: string | null;
+  /** True if only its times were set, as of each directory whose entries change. */
+  readonly isTimesAlone: boolean;
+  /** True if a directory began to hide what lies below it in the image, or ended to. */
+  readonly isOpaqueChanged: boolean;
+}
+
+export interface TouchedPaths {
+  readonly paths: readonly TouchedPath[];
+  /** True if paths are left out. */
+  readonly isTruncated: boolean;
+}
+
 export interface StorageStatistics {
   readonly size_mb: number;
   /** Written by containers and into volumes. */
@@ -85,6 +103,11 @@ export interface Storage {
    * longer than `snapshot_space_ms`. Rejects with INTERNAL.
    */
   space(kind: SubvolumeKind, id: string): Promise<SubvolumeSpace | null>;
+  /**
+   * Lists the paths that differ between two read-only subvolumes, at most `differences_max`; `from` null: all paths. Takes as
+   * long as there are differences. Rejects with TIMEOUT, NOT_FOUND, INTERNAL.
+   */
+  touched(from: SubvolumeName | null, to: SubvolumeName): Promise<TouchedPaths>;
   /** Ids of all subvolumes of a kind, in no order. */
   list(kind: SubvolumeKind): Promise<string[]>;
   statistics(): Promise<StorageStatistics>;

@@ -29,7 +29,9 @@ import type {
   SubvolumeName,
   SubvolumeSpace,
   SubvolumeUsage,
+  TouchedPaths,
 } from "../ports/storage.ts";
+import { clearDifferences, readDifferences } from "./differences.ts";
 
 const MIB = 1024 * 1024;
 /** include/uapi/linux/magic.h */
@@ -76,11 +78,15 @@ export class StoragePool implements Storage {
   #room_bytes = Number.POSITIVE_INFINITY;
   #cancelLook: CancelTimer = () => {};
   #isClosed = false;
+  readonly #differences: string;
+  #differences_count = 0;
 
   private constructor(options: StoragePoolOptions) {
     this.#options = options;
     this.path = pathOf(options.data_dir);
     this.file = fileOf(options.data_dir);
+    this.#differences = `${options.data_dir}/differences`;
+    clearDifferences(this.#differences);
   }
 
   /** Makes the pool if there is none, grows it if it is to be larger, mounts it. Rejects with INTERNAL and the reason. */
@@ -206,6 +212,14 @@ export class StoragePool implements Storage {
       throw new AppError("INTERNAL", `${argv.join(" ")} failed: ${ended.stderr.trim().slice(-500)}`);
     }
     return { total_bytes: Number(found[1]), exclusive_bytes: Number(found[2]) };
+  }
+
+  touched(from: SubvolumeName | null, to: SubvolumeName): Promise<TouchedPaths> {
+    const { withLauncher } = this.#options;
+    const pathOf = ({ kind, id }: SubvolumeName) => this.subvolume(kind, id);
+    const file = `${this.#differences}/${this.#differences_count++}`;
+    const request = { withLauncher, from: from === null ? null : pathOf(from), to: pathOf(to), file };
+    return this.#gate.run(() => readDifferences(request));
   }
 
   async list(kind: SubvolumeKind): Promise<string[]> {
