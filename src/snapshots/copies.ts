@@ -1,38 +1,30 @@
 /**
- * Containers made from snapshots (clones) and from other containers (forks). A copy has an identity of its own: id, name,
- * address, host name, machine id. Its files are a writable snapshot over the same image; its volumes are copies, too.
+ * Containers made from snapshots (clones) and from other containers (forks): operations that make one or many copies. How a
+ * copy is made is copy-maker.ts's.
  *
- * C1 The files of a copy are complete before its row is there: what a crash leaves has no row, and the next start removes
- *    it. A row is the end of the work on files.
- * C2 A copy that fails leaves nothing: no files, no volumes, no row.
- * C3 Forks of one request are of one moment.
+ * C3 Forks of one request are of one moment, except those that a later process makes.
  */
 import type { z } from "zod";
 import { each } from "../base/concurrency.ts";
-import { AppError, type ErrorCode, errorText } from "../base/errors.ts";
+import { AppError, type ErrorCode } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import type { Containers } from "../containers/service.ts";
-import {
-  type ContainerCopy,
-  type ContainerOrigin,
-  type ContainerRow,
-  type ContainerSettings,
-  settingsOf,
-} from "../containers/service.ts";
+import { type ContainerRow, type Containers, settingsOf } from "../containers/service.ts";
 import type { Engine } from "../engine/ports.ts";
 import type { AcceptedOperation, OperationRecord } from "../operations/schema.ts";
 import {
   failureOf,
   type Json,
+  type NewOperation,
   type OperationContext,
   type OperationResult,
   type Operations,
 } from "../operations/service.ts";
 import type { Once } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
+import { CopyMaker, type CopySettings } from "./copy-maker.ts";
 import type { KeptVolume, SnapshotRow } from "./rows.ts";
 import type { acceptedCopy, CloneSnapshot, ForkContainer } from "./schema.ts";
 import { MOMENT, notFound, SNAPSHOT_KIND, type Snapshots } from "./service.ts";
@@ -49,49 +41,49 @@ export interface CopiesOptions {
   readonly log: Log;
 }
 
-/** What a copy has of its own. */
-interface Own extends Pick<CloneSnapshot, "resume_policy" | "labels" | "ttl_seconds"> {
-  readonly name: string;
-}
-
 /** The operation of a copy, and the fields of its handle beyond those that each has. */
 interface AcceptedCopy {
   readonly operation: OperationRecord;
   readonly extra: Omit<z.output<typeof acceptedCopy>, keyof AcceptedOperation>;
 }
 
-/** What a copy is made of. */
-interface Source {
-  readonly settings: ContainerSettings;
-  /** Subvolume of the container's files. */
-  readonly subvolume: string;
-  readonly volumes: readonly KeptVolume[];
-  readonly network_mode: Modes["network_mode"];
-  readonly origin: ContainerOrigin;
-  readonly head_snapshot_id: string | null;
+/** One of the copies of a request. */
+interface Wanted {
+  readonly container_id: string;
+  readonly name: string;
 }
 
-interface CloneInput extends Own {
+interface CloneInput extends CopySettings {
   readonly snapshot_id: string;
-  /** Null: the snapshot is of a volume, which is copied. */
-  readonly container_id: string | null;
+  /** Of the volume, if the snapshot is of one. */
+  readonly name: string;
+  /** Empty: the snapshot is of a volume, which is copied. */
+  readonly copies: readonly Wanted[];
 }
 
-interface ForkInput extends Modes, Pick<Own, "resume_policy" | "labels" | "ttl_seconds"> {
+interface ForkInput extends Modes, CopySettings {
   readonly container_id: string;
   /** What the forks are copied from. */
   readonly moment_id: string;
   readonly kept: readonly KeptVolume[];
-  readonly forks: readonly { readonly container_id: string; readonly name: string }[];
+  readonly copies: readonly Wanted[];
   readonly warnings: readonly string[];
   readonly capability_downgrades: readonly string[];
 }
 
+/** What became of the copies of a request. */
+interface Made {
+  readonly items: readonly Json[];
+  readonly warnings: readonly string[];
+}
+
 export class Copies {
   readonly #options: CopiesOptions;
+  readonly #maker: CopyMaker;
 
   constructor(options: CopiesOptions) {
     this.#options = options;
+    this.#maker = new CopyMaker(options);
     const bounds = {
       resumable: true,
       running_max: LIMITS.snapshot_operations_at_once,
@@ -100,7 +92,7 @@ export class Copies {
     options.operations.register<CloneInput>("snapshot.clone", {
       ...bounds,
       cancellable: false,
-      timeout_ms: LIMITS.snapshot_operation_ms + LIMITS.container_operation_ms,
+      timeout_ms: LIMITS.fork_operation_ms,
       run: (context) => this.#clone(context),
     });
     options.operations.register<ForkInput>("container.fork", {
@@ -111,24 +103,23 @@ export class Copies {
     });
   }
 
-  /** Throws NOT_FOUND, WRONG_STATE. */
+  /** Throws INVALID_ARGUMENT. */
   async acceptClone(
     tenant_id: string,
     row: SnapshotRow,
-    { name, resume_policy, labels, ttl_seconds }: CloneSnapshot,
+    body: CloneSnapshot,
     once: Once | null,
   ): Promise<AcceptedCopy> {
-    const { operations, containers } = this.#options;
-    const container_id = row.volume_id === null ? containers.newId() : null;
+    const copies = this.wanted(row, body);
+    const { resume_policy, labels, ttl_seconds } = body;
     const input: CloneInput = {
-      ...{ snapshot_id: row.id, container_id, name: name ?? this.#nameLike(row.source_name) },
+      ...{ snapshot_id: row.id, copies, name: body.name ?? this.#nameLike(row.source_name) },
       ...{ resume_policy, labels: labels ?? null, ttl_seconds: ttl_seconds ?? null },
     };
+    const source = row.container_id === null ? null : { id: row.container_id, name: row.source_name };
+    const extra = handleOf(copies, row.id, source);
     const target = { type: "snapshot", id: row.id };
-    const made = container_id === null ? {} : { made: { type: "container", id: container_id } };
-    const extra = cloneHandle(row, container_id);
-    const asked = { type: "snapshot.clone", target, input, once, extra, ...made };
-    return { operation: await operations.accept(tenant_id, asked), extra };
+    return this.#accept(tenant_id, { type: "snapshot.clone", target, input, once, extra }, copies, extra);
   }
 
   /** What a clone of a snapshot would lack. */
@@ -137,20 +128,27 @@ export class Copies {
     return { warnings: details.warnings, capability_downgrades: [...details.capability_downgrades, ...memory] };
   }
 
-  /** The ids and names that the forks of a request would get. Throws INVALID_ARGUMENT. */
-  forksOf(row: ContainerRow, { name, count }: Pick<ForkContainer, "name" | "count">): ForkInput["forks"] {
-    const pattern = name ?? this.#nameLike(row.name);
-    const forks = Array.from({ length: count }, (_, i) => ({
+  /** The ids and names that the copies of a request would get; none of a volume. Throws INVALID_ARGUMENT. */
+  wanted(
+    source: Pick<ContainerRow, "name"> | SnapshotRow,
+    { name, count }: Pick<ForkContainer, "name" | "count">,
+  ): readonly Wanted[] {
+    if ("volume_id" in source && source.volume_id !== null) {
+      if (count === 1) return [];
+      throw new AppError("INVALID_ARGUMENT", "count: a snapshot of a volume is cloned once at a time");
+    }
+    const pattern = name ?? this.#nameLike("source_name" in source ? source.source_name : source.name);
+    const copies = Array.from({ length: count }, (_, i) => ({
       container_id: this.#options.containers.newId(),
       name: nameOf(pattern, i + 1, count),
     }));
-    const tooLong = forks.find((fork) => fork.name.length > LIMITS.name_length_max);
+    const tooLong = copies.find((copy) => copy.name.length > LIMITS.name_length_max);
     if (tooLong !== undefined) {
       throw new AppError("INVALID_ARGUMENT", `name: too long with its number: '${tooLong.name}'`, {
         details: { expected: [`<= ${LIMITS.name_length_max} characters`] },
       });
     }
-    return forks;
+    return copies;
   }
 
   /** Throws INVALID_ARGUMENT. */
@@ -160,23 +158,19 @@ export class Copies {
     body: ForkContainer,
     once: Once | null,
   ): Promise<AcceptedCopy> {
-    const { operations, ids } = this.#options;
     const { consistency_mode, network_mode, volume_mode, volumes, resume_policy, labels, ttl_seconds } = body;
-    const moment_id = ids.next(MOMENT);
+    const moment_id = this.#options.ids.next(MOMENT);
     const plan = await this.forkPlan(row, body, moment_id);
-    const forks = this.forksOf(row, body);
+    const copies = this.wanted(row, body);
     const input: ForkInput = {
-      ...{ container_id: row.id, moment_id, kept: plan.volumes, forks },
+      ...{ container_id: row.id, moment_id, kept: plan.volumes, copies },
       ...{ consistency_mode, network_mode, volume_mode, volumes, resume_policy },
       ...{ labels: labels ?? null, ttl_seconds: ttl_seconds ?? null },
       ...{ warnings: plan.warnings, capability_downgrades: plan.capability_downgrades },
     };
-    const [first, ...others] = forks;
-    const made = { type: "container", id: others.length === 0 ? (first?.container_id ?? null) : null };
+    const extra = handleOf(copies, null, row);
     const target = { type: "container", id: row.id };
-    const extra = forkHandle(row, forks);
-    const asked = { type: "container.fork", target, made, input, once, extra };
-    return { operation: await operations.accept(tenant_id, asked), extra };
+    return this.#accept(tenant_id, { type: "container.fork", target, input, once, extra }, copies, extra);
   }
 
   /** Throws INVALID_ARGUMENT. */
@@ -187,227 +181,131 @@ export class Copies {
     return { ...plan, capability_downgrades: [...plan.capability_downgrades, ...downgrades] };
   }
 
-  async #clone({ tenant_id, input, signal }: OperationContext<CloneInput>): Promise<OperationResult> {
-    const { snapshots, volumes } = this.#options;
-    const { snapshot_id, container_id } = input;
+  async #accept(
+    tenant_id: string,
+    asked: NewOperation,
+    copies: readonly Wanted[],
+    extra: AcceptedCopy["extra"],
+  ): Promise<AcceptedCopy> {
+    const made = { type: "container", id: copies.length === 1 ? (copies[0]?.container_id ?? null) : null };
+    const operation = await this.#options.operations.accept(
+      tenant_id,
+      copies.length === 0 ? asked : { ...asked, made },
+    );
+    return { operation, extra };
+  }
+
+  async #clone(context: OperationContext<CloneInput>): Promise<OperationResult> {
+    const { snapshots } = this.#options;
+    const { tenant_id, input, signal } = context;
+    const { snapshot_id, copies } = input;
     await this.#whenReady(tenant_id, snapshot_id, signal);
-    if (container_id === null) {
-      const made = await snapshots.using(tenant_id, snapshot_id, async ({ details }) => {
-        const [kept] = details.volumes;
-        if (kept === undefined) throw notFound(snapshot_id);
-        return volumes.copy(
-          tenant_id,
-          { kind: SNAPSHOT_KIND, id: kept.subvolume },
-          { ...kept, name: input.name, labels: input.labels ?? {} },
-        );
-      });
-      return { result: { snapshot_id, volume_id: made.id, volume: made.name }, message: "volume made" };
-    }
-    const isMade = await this.#isThere(tenant_id, container_id);
-    const warnings = isMade
-      ? []
-      : await snapshots.using(tenant_id, snapshot_id, (row) => {
-          const { settings, volumes, network_mode } = row.details;
-          if (settings === null) throw notFound(snapshot_id);
-          const origin = { kind: "clone" as const, snapshot_id, container_id: row.container_id ?? "" };
-          const source = { settings, subvolume: row.id, volumes, network_mode, origin, head_snapshot_id: row.id };
-          return this.#make(tenant_id, container_id, input, source);
-        });
-    await this.#resume(tenant_id, container_id, input);
-    const row = await snapshots.row(tenant_id, snapshot_id).catch(() => null);
-    return {
-      result: { container_id, snapshot_id },
-      message: input.resume_policy === "immediate" ? "container made and started" : "container made",
-      warnings,
-      capability_downgrades: row === null ? [MEMORY_DOWNGRADE] : this.clonePlan(row).capability_downgrades,
-    };
+    if (copies.length === 0) return this.#cloneVolume(tenant_id, input);
+    const missing = await this.#missing(tenant_id, copies);
+    const downgrades = (await snapshots.row(tenant_id, snapshot_id)).details.capability_downgrades;
+    const made = await this.#makeAll(context, missing, (own) =>
+      snapshots.using(tenant_id, snapshot_id, (row) => {
+        const { settings, volumes, network_mode } = row.details;
+        if (settings === null) throw notFound(snapshot_id);
+        const origin = { kind: "clone" as const, snapshot_id, container_id: row.container_id ?? "" };
+        const source = { settings, subvolume: row.id, volumes, network_mode, origin, head_snapshot_id: row.id };
+        return this.#maker.make(tenant_id, own.container_id, { ...input, ...own }, source);
+      }),
+    );
+    return resultOf(copies, made, "cloned", { snapshot_id }, [...downgrades, MEMORY_DOWNGRADE]);
+  }
+
+  async #cloneVolume(tenant_id: string, { snapshot_id, name, labels }: CloneInput): Promise<OperationResult> {
+    const { snapshots, volumes } = this.#options;
+    const made = await snapshots.using(tenant_id, snapshot_id, async ({ details }) => {
+      const [kept] = details.volumes;
+      if (kept === undefined) throw notFound(snapshot_id);
+      const from = { kind: SNAPSHOT_KIND, id: kept.subvolume } as const;
+      return volumes.copy(tenant_id, from, { name, labels: labels ?? {}, quota_mb: kept.quota_mb });
+    });
+    return { result: { snapshot_id, volume_id: made.id, volume: made.name }, message: "volume made" };
   }
 
   async #fork(context: OperationContext<ForkInput>): Promise<OperationResult> {
     const { snapshots, containers, taking } = this.#options;
     const { tenant_id, input, signal } = context;
-    const { forks, moment_id, kept } = input;
-    const parts = [moment_id, ...kept.map(({ subvolume }) => subvolume)];
+    const { copies, moment_id, kept, network_mode } = input;
     const warnings = [...input.warnings];
     try {
-      const missing: (typeof forks)[number][] = [];
-      for (const fork of forks) if (!(await this.#isThere(tenant_id, fork.container_id))) missing.push(fork);
-      if (context.done("taken") !== undefined && missing.length > 0) {
+      const missing = await this.#missing(tenant_id, copies);
+      if (context.done("taken") !== undefined && missing.size > 0) {
         // The start of the daemon has removed what they were to be copied from.
-        warnings.push(`the daemon restarted: ${missing.length} forks are of a later moment than the others`);
+        warnings.push(`the daemon restarted: ${missing.size} forks are of a later moment than the others`);
       }
-      const source = await containers.held(tenant_id, input.container_id);
+      const source = missing.size === 0 ? null : await containers.held(tenant_id, input.container_id);
       let pause_ms: number | null = null;
-      if (missing.length > 0) {
+      if (source !== null) {
         const moment = await taking.moment(source, input, moment_id, kept);
         await context.finish("taken");
         failpoint("snapshots.fork.taken");
         warnings.push(...moment.warnings);
         pause_ms = moment.pause_ms;
       }
-      const isMissing = new Set(missing.map(({ container_id }) => container_id));
-      const results = new Map<string, Json>();
-      const told = (): Json[] =>
-        forks.flatMap(({ container_id }) => {
-          const result = results.get(container_id);
-          return result === undefined ? [] : [result];
-        });
-      await each(forks, LIMITS.fork_starts_at_once, async (fork) => {
-        const result = await this.#forkOne(tenant_id, fork, input, source, isMissing.has(fork.container_id), warnings);
-        results.set(fork.container_id, result);
-        context.items(told());
-        context.progress((100 * results.size) / forks.length, `${results.size} of ${forks.length} done`);
+      const made = await this.#makeAll(context, missing, (own) => {
+        if (source === null) throw new AppError("INTERNAL", "a fork that is missing has a source");
+        const origin = { kind: "fork" as const, snapshot_id: null, container_id: source.id };
+        const { head_snapshot_id } = source;
+        return this.#maker.make(
+          tenant_id,
+          own.container_id,
+          { ...input, ...own },
+          {
+            ...{ settings: settingsOf(source), subvolume: moment_id, volumes: kept },
+            ...{ network_mode, origin, head_snapshot_id },
+          },
+        );
       });
-      return forkResult(input, told(), pause_ms, warnings);
+      const all = { items: made.items, warnings: [...warnings, ...made.warnings] };
+      return resultOf(copies, all, "forked", { pause_ms }, input.capability_downgrades);
     } finally {
+      const parts = [moment_id, ...kept.map(({ subvolume }) => subvolume)];
       if (!isDraining(signal)) void snapshots.discardParts(parts);
     }
   }
 
-  async #forkOne(
-    tenant_id: string,
-    { container_id, name }: ForkInput["forks"][number],
-    input: ForkInput,
-    source: ContainerRow,
-    isMissing: boolean,
-    warnings: string[],
-  ): Promise<Json> {
-    try {
-      if (isMissing) {
-        const { moment_id, kept, network_mode } = input;
-        const origin = { kind: "fork" as const, snapshot_id: null, container_id: source.id };
-        const { head_snapshot_id } = source;
-        warnings.push(
-          ...(await this.#make(
-            tenant_id,
-            container_id,
-            { ...input, name },
-            {
-              ...{ settings: settingsOf(source), subvolume: moment_id, volumes: kept },
-              ...{ network_mode, origin, head_snapshot_id },
-            },
-          )),
-        );
-      }
-      await this.#resume(tenant_id, container_id, input);
-      return { name, status: "succeeded", container_id };
-    } catch (error) {
-      const { code, message, retryable = false } = failureOf(error);
-      return { name, status: "failed", error_code: code, error: message, retryable };
+  /** Ids of the copies that no earlier process made. */
+  async #missing(tenant_id: string, copies: readonly Wanted[]): Promise<ReadonlySet<string>> {
+    const missing = new Set<string>();
+    for (const { container_id } of copies) {
+      if (!(await this.#maker.isThere(tenant_id, container_id))) missing.add(container_id);
     }
+    return missing;
   }
 
-  /** Makes a copy at rest (C1, C2). Resolves to warnings. */
-  async #make(tenant_id: string, id: string, own: Own, source: Source): Promise<string[]> {
-    const { engine } = this.#options;
-    const made: string[] = [];
-    const { storage } = engine;
-    const target = { kind: "containers" as const, id };
-    const { disk_limit_mb } = source.settings;
-    try {
-      // What an earlier process may have left unfinished.
-      await storage.remove(target.kind, id);
-      await storage.snapshot({ kind: SNAPSHOT_KIND, id: source.subvolume }, target, false, disk_limit_mb);
-      await engine.containers.create(id, disk_limit_mb);
-      await engine.containers.renew(tenant_id, id);
-      failpoint("snapshots.copy.filled");
-      const mounts: { id: string; target: string }[] = [];
-      for (const [i, kept] of source.volumes.entries()) {
-        const volume = await this.#copyVolume(tenant_id, id, i, kept, made);
-        mounts.push({ id: volume, target: kept.target });
-      }
-      failpoint("snapshots.copy.volumes");
-      const { settings, origin, head_snapshot_id, network_mode } = source;
-      const warnings = await this.#insert(tenant_id, id, {
-        ...settings,
-        ...{ name: own.name, labels: own.labels ?? settings.labels, origin, head_snapshot_id, volumes: mounts },
-        ttl_seconds: own.ttl_seconds ?? settings.ttl_seconds,
-        ports: network_mode === "reset" ? [] : settings.ports,
+  /** Makes those that are missing, and starts all that are to be started, several at a time. */
+  async #makeAll(
+    context: OperationContext<CopySettings & { readonly copies: readonly Wanted[] }>,
+    missing: ReadonlySet<string>,
+    make: (copy: Wanted) => Promise<string[]>,
+  ): Promise<Made> {
+    const { tenant_id, input } = context;
+    const { copies } = input;
+    const results = new Map<string, Json>();
+    const warnings: string[] = [];
+    const told = (): Json[] =>
+      copies.flatMap(({ container_id }) => {
+        const result = results.get(container_id);
+        return result === undefined ? [] : [result];
       });
-      failpoint("snapshots.copy.noted");
-      return warnings;
-    } catch (error) {
-      await this.#undo(id, made);
-      throw error;
-    }
-  }
-
-  /** Takes the ports of the source where they are free, others where they are not. */
-  async #insert(tenant_id: string, id: string, copy: ContainerCopy): Promise<string[]> {
-    const { containers } = this.#options;
-    try {
-      await containers.insertCopy(tenant_id, copy, id);
-      return [];
-    } catch (error) {
-      const isTaken = error instanceof AppError && (error.code === "PORT_TAKEN" || error.code === "INVALID_ARGUMENT");
-      if (!isTaken || copy.ports.length === 0) throw error;
-      const ports = copy.ports.map(({ host_port: _, ...port }) => port);
-      await containers.insertCopy(tenant_id, { ...copy, ports }, id);
-      return [`the host ports of '${copy.name}' are new: those of its source are taken`];
-    }
-  }
-
-  /** Copies a volume under a name that a later process finds again. Resolves to its id. */
-  async #copyVolume(tenant_id: string, id: string, index: number, kept: KeptVolume, made: string[]): Promise<string> {
-    const { volumes } = this.#options;
-    const suffix = `-${id.slice(-8)}-${index}`;
-    const name = `${kept.name.slice(0, LIMITS.name_length_max - suffix.length).trimEnd()}${suffix}`;
-    const labels = { [VOLUME_LABEL]: id };
-    const before = await volumes.row(tenant_id, name).catch(() => null);
-    const isOwn = before?.labels[VOLUME_LABEL] === id;
-    const volume =
-      before !== null && isOwn
-        ? before
-        : await volumes.copy(
-            tenant_id,
-            { kind: SNAPSHOT_KIND, id: kept.subvolume },
-            { name, labels, quota_mb: kept.quota_mb },
-          );
-    made.push(volume.id);
-    return volume.id;
-  }
-
-  /** C2. Never rejects: what is left has no row, and goes at the next start. */
-  async #undo(id: string, made: readonly string[]): Promise<void> {
-    const { engine, volumes, log, containers } = this.#options;
-    try {
-      // A write that was refused may have been carried out.
-      if (await containers.exists(id)) return;
-      await engine.containers.remove(id);
-      for (const volume of made) await volumes.delete(volume);
-    } catch (error) {
-      log.warn("leftovers of a copy not removed", { container_id: id, error: errorText(error) });
-    }
-  }
-
-  async #resume(tenant_id: string, container_id: string, { resume_policy }: Pick<Own, "resume_policy">): Promise<void> {
-    if (resume_policy === "manual") return;
-    const { containers } = this.#options;
-    const { state } = await containers.row(tenant_id, container_id);
-    if (state !== "created") return;
-    try {
-      await containers.start(tenant_id, container_id);
-    } catch (error) {
-      // C2: whoever asked for a container that runs has none.
-      await this.#undoMade(tenant_id, container_id);
-      throw error;
-    }
-  }
-
-  /** Deletes a copy that did not start, with its volumes. Never rejects. */
-  async #undoMade(tenant_id: string, container_id: string): Promise<void> {
-    const { containers, volumes, log } = this.#options;
-    try {
-      const { volumes: own } = await containers.row(tenant_id, container_id);
-      await containers.delete(tenant_id, container_id);
-      for (const { id } of own) await volumes.delete(id);
-    } catch (error) {
-      log.warn("a copy that did not start is not removed", { container_id, error: errorText(error) });
-    }
-  }
-
-  async #isThere(tenant_id: string, container_id: string): Promise<boolean> {
-    return (await this.#options.containers.get(tenant_id, container_id).catch(() => null)) !== null;
+    await each(copies, LIMITS.fork_starts_at_once, async (copy) => {
+      const { container_id, name } = copy;
+      try {
+        if (missing.has(container_id)) warnings.push(...(await make(copy)));
+        await this.#maker.resume(tenant_id, container_id, input);
+        results.set(container_id, { name, status: "succeeded", container_id });
+      } catch (error) {
+        const { code, message, retryable = false } = failureOf(error);
+        results.set(container_id, { name, status: "failed", error_code: code, error: message, retryable });
+      }
+      context.items(told());
+      context.progress((100 * results.size) / copies.length, `${results.size} of ${copies.length} done`);
+    });
+    return { items: told(), warnings };
   }
 
   /** A clone may be asked for while its snapshot is being taken. */
@@ -424,58 +322,52 @@ export class Copies {
   }
 }
 
-/** Label of a volume that was copied for a container: the container's id. */
-const VOLUME_LABEL = "hearth.copied_for";
-
 function nameOf(pattern: string, number: number, count: number): string {
   if (pattern.includes("{n}")) return pattern.replaceAll("{n}", String(number));
   return count === 1 ? pattern : `${pattern}-${number}`;
 }
 
-const cloneHandle = (row: SnapshotRow, container_id: string | null) => ({
-  container_id,
-  container_ids: container_id === null ? [] : [container_id],
-  snapshot_id: row.id,
-  source_container_id: row.container_id,
-  source_container_name: row.container_id === null ? null : row.source_name,
+const handleOf = (
+  copies: readonly Wanted[],
+  snapshot_id: string | null,
+  source: { readonly id: string; readonly name: string } | null,
+) => ({
+  container_id: copies[0]?.container_id ?? null,
+  container_ids: copies.map(({ container_id }) => container_id),
+  snapshot_id,
+  source_container_id: source?.id ?? null,
+  source_container_name: source?.name ?? null,
 });
 
-const forkHandle = (row: ContainerRow, forks: ForkInput["forks"]) => ({
-  container_id: forks[0]?.container_id ?? null,
-  container_ids: forks.map(({ container_id }) => container_id),
-  snapshot_id: null,
-  source_container_id: row.id,
-  source_container_name: row.name,
-});
-
-interface ForkFailure {
+interface CopyFailure {
   readonly error_code: ErrorCode;
   readonly error: string;
   readonly retryable: boolean;
 }
 
-/** The end of a fork. Throws as the first failure where none succeeded. */
-function forkResult(
-  { forks, capability_downgrades }: ForkInput,
-  items: readonly Json[],
-  pause_ms: number | null,
-  warnings: readonly string[],
+/** The end of a request for copies. Throws as the first failure where none succeeded. */
+function resultOf(
+  { length: count }: readonly Wanted[],
+  { items, warnings }: Made,
+  verb: "cloned" | "forked",
+  more: Json,
+  capability_downgrades: readonly string[],
 ): OperationResult {
   const failed = items.filter(({ status }) => status === "failed");
   const [first] = failed;
   const container_ids = items.flatMap(({ container_id }) => (typeof container_id === "string" ? [container_id] : []));
   if (container_ids.length === 0 && first !== undefined) {
-    const { error_code, error, retryable } = first as unknown as ForkFailure;
-    throw new AppError(error_code, forks.length === 1 ? error : `no fork succeeded: ${error}`, { retryable });
+    const { error_code, error, retryable } = first as unknown as CopyFailure;
+    throw new AppError(error_code, count === 1 ? error : `no copy succeeded: ${error}`, { retryable });
   }
-  const [only] = container_ids;
+  const created_count = container_ids.length;
   return {
     result: {
-      ...(container_ids.length === 1 ? { container_id: only } : {}),
-      ...{ container_ids, created_count: container_ids.length, failed_count: failed.length, pause_ms },
+      ...(count === 1 ? { container_id: container_ids[0] } : {}),
+      ...{ container_ids, created_count, failed_count: failed.length, ...more },
     },
-    ...(forks.length === 1 ? {} : { items }),
-    message: forks.length === 1 ? "container forked" : `${container_ids.length} of ${forks.length} forks made`,
+    ...(count === 1 ? {} : { items }),
+    message: count === 1 ? `container ${verb}` : `${created_count} of ${count} containers ${verb}`,
     warnings: [...new Set(warnings)],
     capability_downgrades,
   };

@@ -221,7 +221,7 @@ function copyRoutes({ snapshots, copies, containers, operations }: SnapshotRoute
         const { tenant_id } = caller;
         const row = await containers.held(tenant_id, params.container_id);
         if (body.dry_run) {
-          copies.forksOf(row, body);
+          copies.wanted(row, body);
           return checked(await copies.forkPlan(row, body, ""));
         }
         const { operation, extra } = await copies.acceptFork(tenant_id, row, body, once);
@@ -252,7 +252,10 @@ function copyRoutes({ snapshots, copies, containers, operations }: SnapshotRoute
       handler: async ({ caller, params, query, body, once, signal }) => {
         const { tenant_id } = caller;
         const row = await snapshots.held(tenant_id, params.snapshot_id);
-        if (body.dry_run) return checked(copies.clonePlan(row));
+        if (body.dry_run) {
+          copies.wanted(row, body);
+          return checked(copies.clonePlan(row));
+        }
         const { operation, extra } = await copies.acceptClone(tenant_id, row, body, once);
         return operations.answer(tenant_id, operation, {
           execution: query.execution ?? "async",

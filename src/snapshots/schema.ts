@@ -100,7 +100,10 @@ export const cloneSnapshot = z
   .object({
     name: resourceName
       .nullish()
-      .describe("Name of the container, or of the volume. Default: the source's name and a random suffix."),
+      .describe(
+        "Name of the container, or of the volume; with count, a pattern in which {n} is replaced by the number of the clone, from 1 on. Default: the source's name and a random suffix.",
+      ),
+    count: whole(1, LIMITS.forks_max).default(1).describe("Number of clones."),
     ...copyFields,
     ...sentAlong,
   })

@@ -333,6 +333,8 @@ describe("a restored container", () => {
     const second = await snapshots.take("box");
     expect(second.parent_snapshot_id).toBe(first.snapshot_id);
     const { snapshot_id } = first;
+    const twins = await snapshots.clone(snapshot_id, { name: "t{n}", count: 2 });
+    expect(twins.items.map(({ name }: { name: string }) => name)).toEqual(["t1", "t2"]);
     await snapshots.ok("POST", "/api/containers/box/restore?execution=sync", { snapshot_id });
     expect(await containers.get("box")).toMatchObject({ container_id, state: "running" });
     expect(await containers.shell("box", "cat /root/a; ls /root")).toBe("one\na\n");
