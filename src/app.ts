@@ -196,13 +196,13 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     outgoing: opened.outgoing,
   });
   const { pulls, imports } = transfers;
-  const builds = makeBuilds(base, {
+  const { builds, commits } = makeBuilds(base, {
     ...{ ...owned, operations, tenant_images, pulls, imports },
     ...{ contexts: build_contexts, secrets: opened.secret_values },
   });
   const parts = makeContainers(base, { store, node, engine, events, operations, quotas, tenant_images });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
-  const copying = makeSnapshots({ ...owned, operations, containers, volumes });
+  const copying = makeSnapshots({ ...owned, operations, containers, volumes, commits });
   const { snapshots } = copying;
   const tenants = new Tenants({
     ...base,
@@ -273,6 +273,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await code.boot();
   await build_contexts.boot();
   await builds.boot();
+  await commits.boot();
   await functions.boot(adopted);
   await volumes.boot();
   await snapshots.boot();

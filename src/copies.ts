@@ -9,6 +9,7 @@ import type { Events } from "./events/service.ts";
 import type { Operations } from "./operations/service.ts";
 import { Comparisons } from "./snapshots/changes.ts";
 import { Copies } from "./snapshots/copies.ts";
+import { Exports, type ImageMaker } from "./snapshots/exports.ts";
 import { Restore } from "./snapshots/restore.ts";
 import { Snapshots } from "./snapshots/service.ts";
 import { Taking } from "./snapshots/taking.ts";
@@ -27,6 +28,7 @@ interface Parts {
   readonly operations: Operations;
   readonly containers: Containers;
   readonly volumes: Volumes;
+  readonly commits: ImageMaker;
 }
 
 export function makeSnapshots(parts: Parts) {
@@ -35,5 +37,6 @@ export function makeSnapshots(parts: Parts) {
   const copies = new Copies({ ...parts, snapshots, taking });
   const restore = new Restore({ ...parts, snapshots });
   const comparisons = new Comparisons({ ...parts, snapshots });
-  return { snapshots, taking, copies, restore, comparisons };
+  const exports = new Exports({ ...parts, snapshots, images: parts.commits });
+  return { snapshots, taking, copies, restore, comparisons, exports };
 }

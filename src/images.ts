@@ -10,6 +10,7 @@ import { ImageArrivals } from "./oci/arrivals.ts";
 import { BuildCache } from "./oci/builds/cache.ts";
 import { BuildLayers } from "./oci/builds/layers.ts";
 import { Builds, type BuildsOptions } from "./oci/builds/service.ts";
+import { Commits } from "./oci/commits.ts";
 import type { RegistryCredentials } from "./oci/credentials/service.ts";
 import { ImageImports } from "./oci/imports.ts";
 import { LayerChecks } from "./oci/layers/checker.ts";
@@ -68,17 +69,21 @@ export function makeTransfers(
   };
 }
 
-/** Builds of images on containers of this node. */
+/** Builds of images on containers of this node, and images of the files of containers. */
 export function makeBuilds(
   { config, clock, log, ids, undo }: Parts,
   parts: Omit<BuildsOptions, "cache" | "layers" | "running_max" | "directory" | "clock" | "log" | "ids"> & {
     readonly store: Store;
     readonly node: StoredNode;
   },
-): Builds {
+): { readonly builds: Builds; readonly commits: Commits } {
   const layers = new BuildLayers(log);
   undo.add(() => layers.close());
   const cache = new BuildCache({ ...parts, storage: () => parts.engine.storage, clock, ids, log });
   const { builds_max: running_max, data_dir } = config;
-  return new Builds({ ...parts, cache, layers, running_max, directory: `${data_dir}/builds`, clock, log, ids });
+  const common = { ...parts, layers, clock, log, ids };
+  return {
+    builds: new Builds({ ...common, cache, running_max, directory: `${data_dir}/builds` }),
+    commits: new Commits({ ...common, directory: `${data_dir}/commits` }),
+  };
 }

@@ -53,6 +53,8 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "POST /api/containers/:container_id/restore": "who takes snapshots wants to go back to one",
   "GET /api/snapshots/:snapshot_id/diff/:other_id": "who tries things out sees what they changed",
   "GET /api/containers/:container_id/changes": "the same",
+  "POST /api/snapshots/:snapshot_id/export": "what was tried by hand goes elsewhere as an image",
+  "POST /api/containers/:container_id/commit": "the same",
   "POST /api/volumes/:name/snapshot": "data in a volume is as dear as that in a container",
   "POST /api/oci/images/load": "an image comes to a machine without a registry",
   "POST /api/oci/images/tag": "an image that was pulled gets a name of one's own",

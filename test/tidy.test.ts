@@ -29,7 +29,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   volumes: ["engine", "store", "events", "operations", "files"],
   code: ["engine", "store", "yauzl"],
   functions: ["engine", "pool", "runtimes", "store", "events", "code", "lru-cache"],
-  snapshots: ["engine", "store", "events", "operations", "containers", "volumes", "lru-cache"],
+  snapshots: ["engine", "store", "events", "operations", "containers", "volumes", "files", "lru-cache"],
   secrets: ["store", "events"],
   oci: ["engine", "store", "events", "operations", "secrets", "piscina"],
   tenants: [

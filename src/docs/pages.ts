@@ -61,7 +61,12 @@ export const DOCS_GROUPS: readonly DocsGroup[] = [
       guide("exec", "Exec, processes and logs", /containers\/.*\/(exec|stream|jobs|processes|logs|metrics)\b/),
       guide("terminals", "Terminals", / \/(api|ws)\/terminal/),
       guide("volumes", "Volumes", / \/api\/volumes/),
-      guide("snapshots", "Snapshots, clones and forks", / \/api\/snapshots/, /\/(snapshot|fork|restore|changes)$/),
+      guide(
+        "snapshots",
+        "Snapshots, clones and forks",
+        / \/api\/snapshots/,
+        /\/(snapshot|fork|restore|changes|commit)$/,
+      ),
       guide("files", "Files and archives", /\/(archive|files|ls)\b/),
       guide("networks", "Networks and ports"),
       guide("images", "Images", / \/api\/(oci|build-contexts)/),

@@ -27,7 +27,7 @@ export interface ArrivalsOptions {
 export interface Destination {
   readonly tenant_id: string;
   readonly reference: string;
-  readonly event_type: "pulled" | "built" | "loaded";
+  readonly event_type: "pulled" | "built" | "committed" | "loaded";
 }
 
 export interface Arrival extends Destination {

@@ -33,7 +33,9 @@ export interface LocalImage {
   /** OCI image configuration; its diff_ids are those of `layers`, in order. */
   readonly config_json: Buffer;
   readonly layers: readonly LocalLayer[];
-  readonly event_type: "built" | "loaded";
+  readonly event_type: "built" | "committed" | "loaded";
+  /** True if the image lies below files of the tenant, which may then use its layers without a row for it (M1). */
+  readonly hasBase?: boolean;
   readonly signal: AbortSignal;
 }
 
@@ -72,7 +74,7 @@ export class ImageImports {
     const { tenant_id, reference, event_type, layers, signal } = image;
     const { content, platform } = contentOf(image);
     const nameless = layers.flatMap(({ diff_id, path }) => (path === null ? [diff_id] : []));
-    const [lacking] = await tenant_images.lackingLayers(tenant_id, nameless);
+    const [lacking] = image.hasBase === true ? [] : await tenant_images.lackingLayers(tenant_id, nameless);
     if (lacking !== undefined) throw new AppError("NOT_FOUND", `layer ${lacking} not in an image of the tenant`);
     try {
       const source = await gateway.openLocal({

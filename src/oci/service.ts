@@ -247,7 +247,7 @@ export class TenantImages {
     tenant_id: string,
     reference: string,
     content: ImageContent,
-    event_type: "pulled" | "tagged" | "built" | "loaded",
+    event_type: "pulled" | "tagged" | "built" | "committed" | "loaded",
     source: ImageRow | null = null,
   ): Promise<void> {
     const { quotas } = this.#options;

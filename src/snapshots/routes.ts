@@ -10,6 +10,7 @@ import type { Operations } from "../operations/service.ts";
 import type { Volumes } from "../volumes/service.ts";
 import type { Comparisons } from "./changes.ts";
 import type { Copies } from "./copies.ts";
+import type { Exports } from "./exports.ts";
 import type { Restore } from "./restore.ts";
 import { SAMPLES } from "./samples.ts";
 import {
@@ -20,9 +21,11 @@ import {
   changes,
   changesQuery,
   cloneSnapshot,
+  commitContainer,
   createSnapshot,
   diffQuery,
   dryRun,
+  exportSnapshot,
   forkContainer,
   lineage,
   listSnapshots,
@@ -41,6 +44,7 @@ export interface SnapshotRoutesOptions {
   readonly copies: Copies;
   readonly restore: Restore;
   readonly comparisons: Comparisons;
+  readonly exports: Exports;
   readonly containers: Containers;
   readonly volumes: Volumes;
   readonly operations: Operations;
@@ -63,6 +67,7 @@ export function snapshotRoutes(options: SnapshotRoutesOptions) {
     ...keepRoutes(options),
     ...volumeRoutes(options),
     ...changeRoutes(options),
+    ...exportRoutes(options),
   ];
 }
 
@@ -72,6 +77,8 @@ const checked = (plan: { readonly warnings: readonly string[]; readonly capabili
     ...{ success: true as const, dry_run: true as const },
     ...{ warnings: [...plan.warnings], capability_downgrades: [...plan.capability_downgrades] },
   });
+
+const NO_REMARKS = { warnings: [], capability_downgrades: [] };
 
 function findRoutes({ snapshots }: SnapshotRoutesOptions) {
   return [
@@ -183,7 +190,7 @@ function takeRoutes({ snapshots, taking, restore, containers, operations }: Snap
         const snapshot = await snapshots.held(tenant_id, body.snapshot_id);
         if (body.dry_run) {
           restore.check(row, snapshot);
-          return checked({ warnings: [], capability_downgrades: [] });
+          return checked(NO_REMARKS);
         }
         return operations.answer(tenant_id, await restore.accept(tenant_id, row, snapshot, once), {
           execution: query.execution ?? "async",
@@ -333,7 +340,7 @@ function volumeRoutes({ snapshots, taking, volumes, operations }: SnapshotRoutes
       handler: async ({ caller, params, query, body, once, signal }) => {
         const { tenant_id } = caller;
         const { row } = await volumes.root(tenant_id, params.name);
-        if (body.dry_run) return checked({ warnings: [], capability_downgrades: [] });
+        if (body.dry_run) return checked(NO_REMARKS);
         const operation = await taking.acceptVolume(tenant_id, row, body, once);
         const snapshot_id = operation.snapshot_id ?? "";
         return operations.answer(tenant_id, operation, {
@@ -379,6 +386,76 @@ function changeRoutes({ comparisons, containers }: SnapshotRoutesOptions) {
       handler: async ({ caller, params, query }) => {
         const row = await containers.held(caller.tenant_id, params.container_id);
         return comparisons.ofContainer(caller.tenant_id, row, query.since ?? null, query.limit);
+      },
+    }),
+  ];
+}
+
+function exportRoutes({ snapshots, exports, containers, operations }: SnapshotRoutesOptions) {
+  const IMAGE_ERRORS = ["IMAGE_INVALID", "IN_USE", ...TAKE_ERRORS] as const;
+  return [
+    route({
+      method: "POST",
+      path: "/api/snapshots/:snapshot_id/export",
+      auth: "tenant",
+      scope: "write",
+      operation: "exportSnapshot",
+      summary: "Makes an image from a snapshot of a container, or returns its files as tar.",
+      headers: ["Idempotency-Key"],
+      params: bySnapshot,
+      query: z.object({ execution }),
+      body: exportSnapshot,
+      status: 202,
+      content: ["application/json", "application/x-tar"],
+      response: acceptedOperation,
+      other: { status: 200, response: z.union([operationRecord, dryRun]), example: SAMPLES.operation },
+      errors: IMAGE_ERRORS,
+      example: { params: BY_ID, body: { reference: "tools:1" }, response: SAMPLES.handle },
+      handler: async ({ caller, params, query, body, once, signal }) => {
+        const { tenant_id } = caller;
+        const row = await snapshots.held(tenant_id, params.snapshot_id);
+        if (body.format === "tar") return exports.archive(tenant_id, row);
+        if (body.dry_run) {
+          await exports.check(tenant_id, row, body.reference ?? "");
+          return checked(NO_REMARKS);
+        }
+        const operation = await exports.acceptSnapshot(tenant_id, row, body.reference ?? "", once);
+        return operations.answer(tenant_id, operation, {
+          execution: query.execution ?? "async",
+          signal,
+          finished: (ended) => new Answer(200, ended),
+        });
+      },
+    }),
+    route({
+      method: "POST",
+      path: "/api/containers/:container_id/commit",
+      auth: "tenant",
+      scope: "write",
+      operation: "commitContainer",
+      summary: "Makes an image from a container as it is now; its environment and volumes are left out.",
+      headers: ["Idempotency-Key"],
+      params: byContainer,
+      query: z.object({ execution }),
+      body: commitContainer,
+      status: 202,
+      response: acceptedOperation,
+      other: { status: 200, response: z.union([operationRecord, dryRun]), example: SAMPLES.operation },
+      errors: IMAGE_ERRORS,
+      example: { params: BY_CONTAINER, body: { reference: "tools:1" }, response: SAMPLES.handle },
+      handler: async ({ caller, params, query, body, once, signal }) => {
+        const { tenant_id } = caller;
+        const row = await containers.held(tenant_id, params.container_id);
+        if (body.dry_run) {
+          await exports.check(tenant_id, null, body.reference);
+          return checked(NO_REMARKS);
+        }
+        const operation = await exports.acceptContainer(tenant_id, row, body.reference, once);
+        return operations.answer(tenant_id, operation, {
+          execution: query.execution ?? "async",
+          signal,
+          finished: (ended) => new Answer(200, ended),
+        });
       },
     }),
   ];

@@ -133,6 +133,26 @@ export const restoreContainer = z
   })
   .meta({ id: "RestoreContainer" });
 
+const reference = text(LIMITS.image_reference_length_max).min(1).describe("Reference of the image, such as tools:1.");
+
+export const exportSnapshot = z
+  .object({
+    format: z
+      .enum(["oci", "tar"])
+      .default("oci")
+      .describe("oci: an image of the tenant. tar: the response is an archive of all files."),
+    reference: reference.nullish().describe("Reference of the image, such as tools:1; required for oci."),
+    ...sentAlong,
+  })
+  .superRefine((value, context) => {
+    if (value.format === "oci" && value.reference == null) {
+      context.addIssue({ code: "custom", path: ["reference"], message: "is required for an image" });
+    }
+  })
+  .meta({ id: "ExportSnapshot" });
+
+export const commitContainer = z.object({ reference, ...sentAlong }).meta({ id: "CommitContainer" });
+
 export const snapshotVolume = z
   .object({
     name: resourceName.nullish().describe("Name for people; need not be unique."),

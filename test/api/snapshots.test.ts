@@ -1,7 +1,7 @@
 /** Snapshots, clones and forks through the real API: records, modes, refusals, and content. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ContainerUser } from "../support/containers.ts";
-import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 import { SnapshotUser } from "../support/snapshots.ts";
 
 const daemon = new Daemon();
@@ -319,6 +319,46 @@ describe("changes", () => {
     });
     const same = await snapshots.ok("GET", `/api/snapshots/${first.snapshot_id}/diff/${first.snapshot_id}`);
     expect(same).toMatchObject({ changes: [], is_truncated: false });
+    await clear();
+    await eventually("nothing is left", () => daemon.leftovers().subvolumes.length === 0);
+  });
+});
+
+describe("an image of a container", () => {
+  it("has its files over the image below, its command, and makes containers", async () => {
+    await containers.create({ name: "box", environment: { SECRET: "s" }, command: ["sleep", "1000"] });
+    await containers.shell("box", "echo made > /srv/made; rm /etc/issue; mkdir -m 700 /srv/d");
+    const made = await snapshots.ok("POST", "/api/containers/box/commit?execution=sync", { reference: "tools:1" });
+    expect(made.result).toMatchObject({ reference: "docker.io/library/tools:1" });
+    const taken = await snapshots.take("box");
+    await containers.shell("box", "echo later > /srv/made");
+    const path = `/api/snapshots/${taken.snapshot_id}/export`;
+    const again = await snapshots.ok("POST", `${path}?execution=sync`, { reference: "tools:2" });
+    await containers.create({ name: "again", image: "tools:2", oci: true });
+    expect(await containers.shell("again", "cat /srv/made; ls /etc/issue 2>&1; stat -c %a /srv/d; echo $SECRET.")).toBe(
+      "made\nls: cannot access '/etc/issue': No such file or directory\n700\n.\n",
+    );
+    expect((await snapshots.ok("GET", "/api/oci/images/inspect?reference=tools:2")).image.default_cmd).toEqual([
+      ...["sleep", "1000"],
+    ]);
+    expect(again.result.image_id).toMatch(/^sha256:[0-9a-f]{64}$/);
+    const of = await snapshots.take("again");
+    await snapshots.ok("DELETE", "/api/containers/again");
+    const used = await snapshots.call("DELETE", "/api/oci/images?reference=tools:2");
+    expect([used.status, used.body.error]).toEqual([409, "image 'docker.io/library/tools:2' is in use by 1 snapshot"]);
+    await snapshots.ok("DELETE", `/api/snapshots/${of.snapshot_id}`);
+    for (const tag of [1, 2]) await snapshots.ok("DELETE", `/api/oci/images?reference=tools:${tag}`);
+    const tar = await fetch(daemon.url + path, {
+      method: "POST",
+      headers: { "x-api-key": KEY },
+      body: JSON.stringify({ format: "tar" }),
+    });
+    expect([tar.status, tar.headers.get("content-type")]).toEqual([200, "application/x-tar"]);
+    const reader = tar.body?.getReader();
+    const first = await reader?.read();
+    expect(Buffer.from(first?.value ?? []).toString("latin1", 257, 262)).toBe("ustar");
+    await reader?.cancel();
+    expect((await snapshots.call("POST", path, {})).status).toBe(400);
     await clear();
     await eventually("nothing is left", () => daemon.leftovers().subvolumes.length === 0);
   });

@@ -12,7 +12,7 @@ export interface BaseLayers {
 
 export interface ImageParts {
   readonly base: BaseLayers;
-  readonly settings: Settings;
+  readonly settings: Pick<Settings, "toJson">;
   readonly history: readonly HistoryLine[];
   /** Null: the build changed no file. */
   readonly diff_id: string | null;

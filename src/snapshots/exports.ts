@@ -1,0 +1,175 @@
+/**
+ * Snapshots and containers as images and archives. Each works on a copy of the files, which goes with it: a crash leaves a
+ * subvolume without a row, which the next start removes.
+ */
+import type { Streamed } from "../base/answer.ts";
+import { AppError, errorText } from "../base/errors.ts";
+import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
+import type { Log } from "../base/log.ts";
+import { type ContainerRow, type ContainerSettings, settingsOf } from "../containers/service.ts";
+import type { Engine, OpenFiles, SubvolumeName } from "../engine/ports.ts";
+import { downloadArchive } from "../files/service.ts";
+import type { OperationRecord } from "../operations/schema.ts";
+import type { OperationContext, OperationResult, Operations } from "../operations/service.ts";
+import type { Once } from "../store/store.ts";
+import type { SnapshotRow } from "./rows.ts";
+import { MOMENT, SNAPSHOT_KIND, type Snapshots } from "./service.ts";
+
+/** Makes an image of the files of a container that does not run: src/oci/commits.ts. */
+export interface ImageMaker {
+  check(tenant_id: string, reference: string): Promise<string>;
+  make(
+    request: {
+      readonly tenant_id: string;
+      readonly id: string;
+      readonly reference: string;
+      readonly signal: AbortSignal;
+    } & Pick<ContainerSettings, "image_id" | "command" | "working_directory" | "user">,
+  ): Promise<{ readonly reference: string; readonly image_id: string }>;
+}
+
+export interface ExportsOptions {
+  readonly snapshots: Snapshots;
+  readonly engine: Engine;
+  readonly operations: Operations;
+  readonly images: ImageMaker;
+  readonly ids: Ids;
+  readonly log: Log;
+}
+
+interface Input {
+  /** Null: the container as it is when the operation runs. */
+  readonly snapshot_id: string | null;
+  readonly container_id: string | null;
+  readonly settings: ContainerSettings;
+  readonly reference: string;
+}
+
+export class Exports {
+  readonly #options: ExportsOptions;
+
+  constructor(options: ExportsOptions) {
+    this.#options = options;
+    options.operations.register<Input>("snapshot.export", {
+      resumable: true,
+      cancellable: true,
+      timeout_ms: LIMITS.build_ms,
+      running_max: LIMITS.snapshot_operations_at_once,
+      running_per_tenant_max: LIMITS.builds_per_tenant_max,
+      run: (context) => this.#run(context),
+    });
+  }
+
+  /** Makes an image of a snapshot. Throws INVALID_ARGUMENT, QUOTA_EXCEEDED, WRONG_STATE. */
+  acceptSnapshot(tenant_id: string, row: SnapshotRow, reference: string, once: Once | null): Promise<OperationRecord> {
+    const settings = containerSettings(row);
+    const source = { snapshot_id: row.id, container_id: null, settings };
+    return this.#accept(tenant_id, source, { type: "snapshot", id: row.id }, reference, once);
+  }
+
+  /** Makes an image of a container as it is. Throws INVALID_ARGUMENT, QUOTA_EXCEEDED. */
+  acceptContainer(
+    tenant_id: string,
+    row: ContainerRow,
+    reference: string,
+    once: Once | null,
+  ): Promise<OperationRecord> {
+    const source = { snapshot_id: null, container_id: row.id, settings: settingsOf(row) };
+    return this.#accept(tenant_id, source, { type: "container", id: row.id }, reference, once);
+  }
+
+  /** Checks a request. `row`: null for a container. Throws INVALID_ARGUMENT, QUOTA_EXCEEDED, WRONG_STATE. */
+  async check(tenant_id: string, row: SnapshotRow | null, reference: string): Promise<void> {
+    if (row !== null) containerSettings(row);
+    await this.#options.images.check(tenant_id, reference);
+  }
+
+  /** The files of a snapshot as tar, as a container or volume has them. Throws WRONG_STATE. */
+  async archive(tenant_id: string, row: SnapshotRow): Promise<Streamed> {
+    const { snapshots, engine } = this.#options;
+    if (row.volume_id !== null) {
+      const root = engine.storage.subvolume(SNAPSHOT_KIND, row.id);
+      return downloadArchive(() => engine.files.open(tenant_id, root, 0), "/", "tar");
+    }
+    const { image_id } = containerSettings(row);
+    const open = async (): Promise<OpenFiles> => {
+      const id = await snapshots.using(tenant_id, row.id, () => this.#copy({ kind: SNAPSHOT_KIND, id: row.id }));
+      try {
+        const { session, close } = await engine.containers.openFiles({ id, tenant_id, image_id });
+        return {
+          session,
+          close: () => {
+            close();
+            void this.#remove(id);
+          },
+        };
+      } catch (error) {
+        void this.#remove(id);
+        throw error;
+      }
+    };
+    return downloadArchive(open, "/", "tar");
+  }
+
+  /** Throws INVALID_ARGUMENT, QUOTA_EXCEEDED. */
+  async #accept(
+    tenant_id: string,
+    source: Omit<Input, "reference">,
+    target: { readonly type: string; readonly id: string },
+    text: string,
+    once: Once | null,
+  ): Promise<OperationRecord> {
+    const reference = await this.#options.images.check(tenant_id, text);
+    const input: Input = { ...source, reference };
+    return this.#options.operations.accept(tenant_id, { type: "snapshot.export", target, input, once });
+  }
+
+  async #run({ tenant_id, input, signal }: OperationContext<Input>): Promise<OperationResult> {
+    const { snapshots, images } = this.#options;
+    const { snapshot_id, container_id, settings, reference } = input;
+    const id =
+      snapshot_id === null
+        ? await this.#copy({ kind: "containers", id: container_id ?? "" })
+        : await snapshots.using(tenant_id, snapshot_id, () => this.#copy({ kind: SNAPSHOT_KIND, id: snapshot_id }));
+    try {
+      const { image_id, command, working_directory, user } = settings;
+      const made = await images.make({
+        ...{ tenant_id, id, image_id, command, working_directory, user, reference, signal },
+      });
+      return { result: made, message: "image made" };
+    } finally {
+      void this.#remove(id);
+    }
+  }
+
+  /** Copies files to those of a container without a row. Resolves to its id. */
+  async #copy(from: SubvolumeName): Promise<string> {
+    const { engine, ids } = this.#options;
+    const id = ids.next(MOMENT);
+    await engine.storage.snapshot(from, { kind: "containers", id }, false, null);
+    await engine.containers.create(id, null);
+    return id;
+  }
+
+  async #remove(id: string): Promise<void> {
+    const { engine, log } = this.#options;
+    try {
+      await engine.containers.left(id);
+      await engine.containers.remove(id);
+    } catch (error) {
+      log.warn("copy of an export not removed", { id, error: errorText(error) });
+    }
+  }
+}
+
+/** Throws INVALID_ARGUMENT for a snapshot of a volume, WRONG_STATE while it is made. */
+function containerSettings({ details, state }: SnapshotRow): ContainerSettings {
+  if (details.settings === null) {
+    throw new AppError("INVALID_ARGUMENT", "the snapshot is of a volume: it has no image", {
+      hint: "export it as tar",
+    });
+  }
+  if (state !== "ready") throw new AppError("WRONG_STATE", "the snapshot is being taken", { details: { state } });
+  return details.settings;
+}
