@@ -40,6 +40,7 @@ import type { Outcome } from "./functions/calls/outcome.ts";
 import { NumberBlocks } from "./functions/records/invocation-numbers.ts";
 import { Invocations } from "./functions/records/invocations.ts";
 import { Functions } from "./functions/service.ts";
+import { SnapshotVersions } from "./functions/versions/from-snapshot.ts";
 import type { FunctionImages } from "./functions/versions/images.ts";
 import type { TenantOfAddress } from "./http/connections.ts";
 import { Idempotency } from "./http/idempotency.ts";
@@ -204,6 +205,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
   const copying = makeSnapshots({ ...owned, operations, containers, volumes, commits });
   const { snapshots } = copying;
+  const snapshot_versions = new SnapshotVersions({ functions, operations, snapshots: copying.exports });
   const tenants = new Tenants({
     ...base,
     store,
@@ -236,7 +238,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
         return engine.info();
       },
     },
-    functions: { functions, invoker, invocations, pool, code },
+    functions: { functions, invoker, invocations, pool, code, operations, snapshot_versions },
     containers: { containers, engine, execs, shares, jobs, verbs, operations, clock },
     volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
     snapshots: { ...copying, containers, volumes, operations },

@@ -55,6 +55,7 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "GET /api/containers/:container_id/changes": "the same",
   "POST /api/snapshots/:snapshot_id/export": "what was tried by hand goes elsewhere as an image",
   "POST /api/containers/:container_id/commit": "the same",
+  "POST /api/functions/:function_id/versions": "what was tried by hand in a container becomes a function",
   "POST /api/volumes/:name/snapshot": "data in a volume is as dear as that in a container",
   "POST /api/oci/images/load": "an image comes to a machine without a registry",
   "POST /api/oci/images/tag": "an image that was pulled gets a name of one's own",

@@ -28,7 +28,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   containers: ["engine", "store", "events", "operations", "volumes", "files", "lru-cache"],
   volumes: ["engine", "store", "events", "operations", "files"],
   code: ["engine", "store", "yauzl"],
-  functions: ["engine", "pool", "runtimes", "store", "events", "code", "lru-cache"],
+  functions: ["engine", "pool", "runtimes", "store", "events", "operations", "code", "lru-cache"],
   snapshots: ["engine", "store", "events", "operations", "containers", "volumes", "files", "lru-cache"],
   secrets: ["store", "events"],
   oci: ["engine", "store", "events", "operations", "secrets", "piscina"],

@@ -1,11 +1,14 @@
 /** Hot path. Every route of the function concern, in full, with what it takes and answers. */
 import { z } from "zod";
 import type { Pool } from "../../pool/index.ts";
+import { Answer } from "../base/answer.ts";
 import type { Caller } from "../base/caller.ts";
 import { acknowledgement, pageQuery } from "../base/schema.ts";
 import type { CodeStore } from "../code/service.ts";
 import { guideRoutes } from "../docs/guide.ts";
 import { route } from "../http/route.ts";
+import { acceptedOperation, executionField } from "../operations/schema.ts";
+import type { Operations } from "../operations/service.ts";
 import type { Call } from "./calls/calling.ts";
 import type { Invoker } from "./calls/invoke.ts";
 import type { Outcome } from "./calls/outcome.ts";
@@ -26,8 +29,9 @@ import {
   versionList,
 } from "./schema.ts";
 import type { Functions } from "./service.ts";
+import type { SnapshotVersions } from "./versions/from-snapshot.ts";
 import { codeRoutes } from "./versions/routes.ts";
-import { deployRequest } from "./versions/schema.ts";
+import { deployRequest, snapshotVersion } from "./versions/schema.ts";
 
 const byId = z.object({
   function_id: z.string().meta({ description: "Id of the function.", examples: ["fn_vbdyfv0b4bfn4a9q"] }),
@@ -59,6 +63,8 @@ export interface FunctionRoutesOptions {
   readonly invocations: Invocations;
   readonly pool: Pool<Call, Outcome>;
   readonly code: CodeStore;
+  readonly operations: Operations;
+  readonly snapshot_versions: SnapshotVersions;
 }
 
 export function functionRoutes(options: FunctionRoutesOptions) {
@@ -248,7 +254,7 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
   ];
 }
 
-function versionRoutes({ functions }: FunctionRoutesOptions) {
+function versionRoutes({ functions, operations, snapshot_versions }: FunctionRoutesOptions) {
   return [
     route({
       method: "PUT",
@@ -264,6 +270,35 @@ function versionRoutes({ functions }: FunctionRoutesOptions) {
       errors: ["NOT_FOUND", "WRONG_STATE", "HANDLER_FAILED", "START_FAILED", "CAPACITY_FULL", "QUOTA_EXCEEDED"],
       example: { params: ID_EXAMPLE, body: { handler: "echo good day, $(cat)" }, response: SAMPLES.updated },
       handler: ({ caller, params, body }) => functions.versions.update(caller, params.function_id, body),
+    }),
+    route({
+      method: "POST",
+      path: "/api/functions/:function_id/versions",
+      auth: "tenant",
+      scope: "write",
+      operation: "createVersionFromSnapshot",
+      summary: "Makes an image from a snapshot of a container, and the next version on it.",
+      params: byId,
+      query: z.object({ execution: executionField }),
+      headers: ["Idempotency-Key"],
+      body: snapshotVersion,
+      status: 202,
+      response: acceptedOperation,
+      other: { status: 200, response: functionRecord, example: SAMPLES.updated },
+      errors: [
+        ...["NOT_FOUND", "WRONG_STATE", "HANDLER_FAILED", "START_FAILED", "CAPACITY_FULL", "QUOTA_EXCEEDED"],
+        ...["IMAGE_INVALID", "QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT"],
+      ] as const,
+      example: { params: ID_EXAMPLE, body: { snapshot_id: "snp_7d2k9f0qv4xw8m1t" }, response: SAMPLES.handle },
+      handler: async ({ caller, params, query, body, once, signal }) => {
+        const { tenant_id } = caller;
+        const operation = await snapshot_versions.accept(caller, params.function_id, body, once);
+        return operations.answer(tenant_id, operation, {
+          execution: query.execution ?? "async",
+          signal,
+          finished: async () => new Answer(200, await functions.get(tenant_id, params.function_id)),
+        });
+      },
     }),
     route({
       method: "GET",

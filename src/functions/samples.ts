@@ -116,7 +116,14 @@ const pool_stats: FunctionsReadiness["pool"] = {
   ],
 };
 
+const handle = {
+  success: true as const,
+  operation_id: "op_7bq2m9vtx4c1h8ke",
+  status_url: "/api/operations/op_7bq2m9vtx4c1h8ke",
+};
+
 export const SAMPLES = {
+  handle,
   created,
   active,
   updated,

@@ -125,19 +125,36 @@ export class Exports {
     return this.#options.operations.accept(tenant_id, { type: "snapshot.export", target, input, once });
   }
 
+  /** Throws NOT_FOUND, INVALID_ARGUMENT, QUOTA_EXCEEDED, WRONG_STATE. */
+  async checkImage(tenant_id: string, snapshot_id: string, reference: string): Promise<void> {
+    await this.check(tenant_id, await this.#options.snapshots.held(tenant_id, snapshot_id), reference);
+  }
+
+  /** Makes an image of a snapshot. Throws as the import of an image does. */
+  async makeImage(tenant_id: string, snapshot_id: string, reference: string, signal: AbortSignal) {
+    const settings = containerSettings(await this.#options.snapshots.held(tenant_id, snapshot_id));
+    return this.#make(tenant_id, { snapshot_id, container_id: null, settings, reference }, signal);
+  }
+
   async #run({ tenant_id, input, signal }: OperationContext<Input>): Promise<OperationResult> {
+    return { result: await this.#make(tenant_id, input, signal), message: "image made" };
+  }
+
+  async #make(
+    tenant_id: string,
+    { snapshot_id, container_id, settings, reference }: Input,
+    signal: AbortSignal,
+  ): Promise<{ readonly reference: string; readonly image_id: string }> {
     const { snapshots, images } = this.#options;
-    const { snapshot_id, container_id, settings, reference } = input;
     const id =
       snapshot_id === null
         ? await this.#copy({ kind: "containers", id: container_id ?? "" })
         : await snapshots.using(tenant_id, snapshot_id, () => this.#copy({ kind: SNAPSHOT_KIND, id: snapshot_id }));
     try {
       const { image_id, command, working_directory, user } = settings;
-      const made = await images.make({
+      return await images.make({
         ...{ tenant_id, id, image_id, command, working_directory, user, reference, signal },
       });
-      return { result: made, message: "image made" };
     } finally {
       void this.#remove(id);
     }

@@ -364,6 +364,26 @@ describe("an image of a container", () => {
   });
 });
 
+describe("a version from a snapshot", () => {
+  it("runs the handler on the files of the container", async () => {
+    await containers.create({ name: "box" });
+    await containers.shell("box", "echo 'echo made: $(cat)' > /usr/local/bin/tool; chmod 755 /usr/local/bin/tool");
+    const { snapshot_id } = await snapshots.take("box");
+    const made = await daemon.deploy({ name: "tool", handler: "echo first" });
+    expect((await daemon.invoke("tool")).stdout).toBe("first\n");
+    const path = `/api/functions/${made.id}/versions?execution=sync`;
+    const next = await snapshots.ok("POST", path, { snapshot_id, handler: "sh /usr/local/bin/tool" });
+    expect(next).toMatchObject({ current_version: 2, oci: true, handler: "sh /usr/local/bin/tool" });
+    expect((await daemon.invoke("tool", { payload: "x" })).stdout).toBe("made: x\n");
+    await snapshots.ok("POST", `/api/functions/${made.id}/rollback`, { version: 1 });
+    expect((await daemon.invoke("tool")).stdout).toBe("first\n");
+    const unknown = await snapshots.call("POST", path, { snapshot_id: "snp_0000000000000000" });
+    expect(unknown.status).toBe(404);
+    await snapshots.ok("DELETE", `/api/functions/${made.id}`);
+    await clear();
+  });
+});
+
 describe("a restored container", () => {
   it("has the files of the snapshot, its own settings, and runs again", async () => {
     const { container_id } = await containers.create({ name: "box" });

@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { LIMITS } from "../../base/limits.ts";
 import { epochSeconds } from "../../base/schema.ts";
-import { createFunction, smokeField } from "../schema.ts";
+import { createFunction, smokeField, updateFunction } from "../schema.ts";
 
 /** A function of a deployment: complete, what is absent has its default. */
 const deployFunction = createFunction.safeExtend({ smoke: smokeField }).meta({ id: "DeployFunction" });
@@ -22,6 +22,12 @@ export const deployFunctions = z
     dry_run: z.boolean().default(false).describe("True: returns what would change, and changes nothing."),
   })
   .meta({ id: "Deployment" });
+
+export const snapshotVersion = updateFunction
+  .pick({ handler: true, working_directory: true, note: true, smoke: true })
+  .extend({ snapshot_id: z.string().describe("Snapshot of a container: the files of the version's instances.") })
+  .meta({ id: "SnapshotVersion" });
+export type SnapshotVersion = z.output<typeof snapshotVersion>;
 
 const difference = z
   .object({
