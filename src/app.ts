@@ -204,7 +204,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const parts = makeContainers(base, { store, node, engine, events, operations, quotas, tenant_images });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
   const copying = makeSnapshots({ ...owned, operations, containers, volumes, commits });
-  const { snapshots } = copying;
+  const { snapshots, schedules } = copying;
   const snapshot_versions = new SnapshotVersions({ functions, operations, snapshots: copying.exports });
   const tenants = new Tenants({
     ...base,
@@ -215,6 +215,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     containers,
     volumes,
     snapshots,
+    schedules,
     tenant_images,
     build_contexts,
     builds,
@@ -285,8 +286,10 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   undo.add(async () => containers.close());
   undo.add(async () => volumes.close());
   undo.add(async () => snapshots.close());
+  undo.add(async () => schedules.close());
   undo.add(async () => terminals.close());
   await operations.boot();
+  schedules.begin();
   void tenants.resume();
   opened.secrets_rotation.resume();
   serving.outer = await serve(keys, { host: config.listen_host, port: config.listen_port });

@@ -11,6 +11,7 @@ import { Comparisons } from "./snapshots/changes.ts";
 import { Copies } from "./snapshots/copies.ts";
 import { Exports, type ImageMaker } from "./snapshots/exports.ts";
 import { Restore } from "./snapshots/restore.ts";
+import { Schedules } from "./snapshots/schedules.ts";
 import { Snapshots } from "./snapshots/service.ts";
 import { Taking } from "./snapshots/taking.ts";
 import type { Store, StoredNode } from "./store/store.ts";
@@ -38,5 +39,6 @@ export function makeSnapshots(parts: Parts) {
   const restore = new Restore({ ...parts, snapshots });
   const comparisons = new Comparisons({ ...parts, snapshots });
   const exports = new Exports({ ...parts, snapshots, images: parts.commits });
-  return { snapshots, taking, copies, restore, comparisons, exports };
+  const schedules = new Schedules({ ...parts, snapshots, taking });
+  return { snapshots, taking, copies, restore, comparisons, exports, schedules };
 }

@@ -169,6 +169,8 @@ const LIMIT_GROUPS = {
     arguments_bytes_max: "Size of all arguments of a command.",
     batch_items_max: "Containers of one batch.",
     forks_max: "Forks of one request.",
+    schedule_seconds_min: "Shortest time between snapshots of a schedule.",
+    schedule_keep_max: "Snapshots that a schedule keeps.",
     snapshot_hook_ms: "Deadline of each hook of an app-consistent snapshot.",
     freeze_ms_max: "Time within which a container freezes for a snapshot, or is copied without.",
     lineage_nodes_max: "Snapshots of one lineage answer.",

@@ -4,6 +4,12 @@ export const SNAPSHOT_LIMITS = {
   tenant_snapshots_default: 1_000,
   /** Part of the storage pool that the snapshots of one tenant may take. */
   tenant_snapshot_disk_ratio: 0.25,
+  /** Snapshots by a schedule: how often at most, how many stay, and how often the daemon looks for those that are due. */
+  schedule_seconds_min: 60,
+  schedule_seconds_max: 31_536_000,
+  schedule_keep_max: 1_000,
+  schedule_look_ms: 5_000,
+  schedules_per_pass: 20,
   /** Forks of one request. */
   forks_max: 100,
   /** Forks that are started at once: as many as make two cores busy. */

@@ -65,7 +65,7 @@ export const DOCS_GROUPS: readonly DocsGroup[] = [
         "snapshots",
         "Snapshots, clones and forks",
         / \/api\/snapshots/,
-        /\/(snapshot|fork|restore|changes|commit)$/,
+        /\/(snapshot|snapshot-schedule|fork|restore|changes|commit)$/,
       ),
       guide("files", "Files and archives", /\/(archive|files|ls)\b/),
       guide("networks", "Networks and ports"),

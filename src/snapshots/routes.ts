@@ -3,16 +3,15 @@ import { z } from "zod";
 import { Answer } from "../base/answer.ts";
 import { acknowledgement } from "../base/schema.ts";
 import { byContainer } from "../containers/schema.ts";
-import type { Containers } from "../containers/service.ts";
 import { route } from "../http/route.ts";
 import { acceptedOperation, executionField as execution, operationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
-import type { Volumes } from "../volumes/service.ts";
 import type { Comparisons } from "./changes.ts";
 import type { Copies } from "./copies.ts";
 import type { Exports } from "./exports.ts";
 import type { Restore } from "./restore.ts";
 import { SAMPLES } from "./samples.ts";
+import { type ScheduleRoutesOptions, scheduleRoutes } from "./schedule-routes.ts";
 import {
   acceptedCopy,
   acceptedSnapshot,
@@ -38,15 +37,13 @@ import {
 import type { Snapshots } from "./service.ts";
 import { handleOf, type Taking } from "./taking.ts";
 
-export interface SnapshotRoutesOptions {
+export interface SnapshotRoutesOptions extends ScheduleRoutesOptions {
   readonly snapshots: Snapshots;
   readonly taking: Taking;
   readonly copies: Copies;
   readonly restore: Restore;
   readonly comparisons: Comparisons;
   readonly exports: Exports;
-  readonly containers: Containers;
-  readonly volumes: Volumes;
   readonly operations: Operations;
 }
 
@@ -68,6 +65,7 @@ export function snapshotRoutes(options: SnapshotRoutesOptions) {
     ...volumeRoutes(options),
     ...changeRoutes(options),
     ...exportRoutes(options),
+    ...scheduleRoutes(options),
   ];
 }
 

@@ -1,6 +1,6 @@
 /** Answers of a daemon to the examples of routes.ts, as the description of the API shows them. */
 import type { OperationRecord } from "../operations/schema.ts";
-import type { SnapshotDetail, SnapshotRecord } from "./schema.ts";
+import type { ScheduleRecord, SnapshotDetail, SnapshotRecord } from "./schema.ts";
 
 const snapshot: SnapshotRecord = {
   snapshot_id: "snp_7d2k9f0qv4xw8m1t",
@@ -65,7 +65,23 @@ const operation: OperationRecord = {
 };
 const done = (message: string) => ({ success: true as const, message });
 
+const schedule: ScheduleRecord = {
+  source_kind: "container",
+  source_id: "ctr_c1v8hx2m9qk4te7b",
+  every_seconds: 3_600,
+  keep: 24,
+  consistency_mode: "crash-consistent",
+  volume_mode: "exclude",
+  labels: {},
+  created_at: 1795262400,
+  due_at: 1795266000,
+  last_snapshot_id: null,
+  last_error: null,
+};
+
 export const SAMPLES = {
+  schedule,
+  volume_schedule: { ...schedule, source_kind: "volume" as const, source_id: "vol_h2m9qk4te7bc1v8x" },
   operation,
   snapshot,
   detail,

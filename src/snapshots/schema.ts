@@ -162,6 +162,46 @@ export const snapshotVolume = z
   })
   .meta({ id: "SnapshotVolumeRequest" });
 
+/** How the snapshots of a schedule are taken; those of a volume have only labels. */
+const scheduled = {
+  consistency_mode: modes.consistency_mode,
+  volume_mode: z
+    .enum(["exclude", "include_all_allowed"])
+    .default("exclude")
+    .describe("Volumes of the container: none or all."),
+  labels: labels.default({}).describe(ABOUT.labels),
+};
+const SCHEDULE = {
+  every_seconds: "Seconds between snapshots.",
+  keep: "Number of snapshots of the schedule to keep; the daemon deletes older ones, unless they are pinned.",
+};
+
+export const putSchedule = z
+  .object({
+    every_seconds: whole(LIMITS.schedule_seconds_min, LIMITS.schedule_seconds_max).describe(SCHEDULE.every_seconds),
+    keep: whole(1, LIMITS.schedule_keep_max).describe(SCHEDULE.keep),
+    ...scheduled,
+  })
+  .meta({ id: "PutSnapshotSchedule" });
+export type PutSchedule = z.output<typeof putSchedule>;
+
+export const scheduleRecord = z
+  .object({
+    source_kind: z.enum(["container", "volume"]).describe("What it takes snapshots of."),
+    source_id: z.string().describe("Id of the container or volume."),
+    every_seconds: z.int().describe(SCHEDULE.every_seconds),
+    keep: z.int().describe(SCHEDULE.keep),
+    consistency_mode: z.enum(CONSISTENCY_MODES).describe(ABOUT.consistency_mode),
+    volume_mode: z.enum(["exclude", "include_all_allowed"]).describe("Volumes of the container: none or all."),
+    labels: z.record(z.string(), z.string()).describe(ABOUT.labels),
+    created_at: epochSeconds,
+    due_at: epochSeconds.describe("Time of the next snapshot, in seconds since the Unix epoch."),
+    last_snapshot_id: z.string().nullable().describe("Newest snapshot of the schedule; null: none yet."),
+    last_error: z.string().nullable().describe("Reason why the last snapshot was not taken; null: it was."),
+  })
+  .meta({ id: "SnapshotSchedule" });
+export type ScheduleRecord = Readonly<z.output<typeof scheduleRecord>>;
+
 export const bySnapshot = z.object({
   snapshot_id: z.string().meta({ description: ABOUT.snapshot_id, examples: ["snp_7d2k9f0qv4xw8m1t"] }),
 });

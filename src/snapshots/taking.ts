@@ -24,6 +24,9 @@ import { partsOf, SNAPSHOT_KIND, type Snapshots } from "./service.ts";
 /** How a moment of a container is to be taken. */
 export type Modes = Pick<CreateSnapshot, "consistency_mode" | "network_mode" | "volume_mode" | "volumes">;
 
+/** A request, or a snapshot of a schedule. */
+type Scheduled = CreateSnapshot & { readonly is_scheduled?: boolean };
+
 /** What is known before anything is taken. */
 export interface Plan {
   readonly volumes: readonly KeptVolume[];
@@ -91,12 +94,7 @@ export class Taking {
   }
 
   /** Throws NOT_FOUND, INVALID_ARGUMENT, QUOTA_EXCEEDED. */
-  async accept(
-    tenant_id: string,
-    row: ContainerRow,
-    body: CreateSnapshot,
-    once: Once | null,
-  ): Promise<OperationRecord> {
+  async accept(tenant_id: string, row: ContainerRow, body: Scheduled, once: Once | null): Promise<OperationRecord> {
     const { snapshots } = this.#options;
     const id = snapshots.newId();
     const plan = await this.plan(row, body, id);
@@ -179,7 +177,7 @@ export class Taking {
   #row(
     id: string,
     row: ContainerRow,
-    body: CreateSnapshot & { readonly is_scheduled?: boolean },
+    body: Scheduled,
     { volumes, warnings, capability_downgrades }: Plan,
   ): SnapshotRow {
     const { consistency_mode, network_mode, volume_mode } = body;

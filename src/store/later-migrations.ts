@@ -95,6 +95,23 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
       "CREATE INDEX snapshots_by_parent ON snapshots (parent_id) WHERE parent_id IS NOT NULL",
       "CREATE INDEX snapshots_by_image ON snapshots (image_id) WHERE image_id IS NOT NULL",
       "CREATE INDEX snapshots_by_expiry ON snapshots (node_seq, expires_at) WHERE expires_at IS NOT NULL",
+      // When snapshots of a container or volume are taken by themselves. `due_at`: of the next one.
+      `CREATE TABLE snapshot_schedules (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        tenant_id TEXT NOT NULL,
+        node_seq INTEGER NOT NULL,
+        source_kind TEXT NOT NULL,
+        source_id TEXT NOT NULL UNIQUE,
+        every_seconds INTEGER NOT NULL,
+        keep INTEGER NOT NULL,
+        settings TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        due_at INTEGER NOT NULL,
+        last_snapshot_id TEXT,
+        last_error TEXT
+      )`,
+      "CREATE INDEX snapshot_schedules_due ON snapshot_schedules (node_seq, due_at)",
+      "CREATE INDEX snapshot_schedules_of_tenant ON snapshot_schedules (tenant_id)",
       "ALTER TABLE containers ADD COLUMN head_snapshot_id TEXT",
       "CREATE INDEX containers_by_head ON containers (head_snapshot_id) WHERE head_snapshot_id IS NOT NULL",
     ],

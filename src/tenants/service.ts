@@ -67,6 +67,8 @@ export interface TenantsOptions {
   readonly containers: Containers;
   readonly volumes: Volumes;
   readonly snapshots: Snapshots;
+  /** Ends the schedules of a tenant's snapshots. */
+  readonly schedules: { eraseAll(tenant_id: string): Promise<void> };
   readonly tenant_images: TenantImages;
   /** Removes the files that a tenant uploaded for builds. */
   readonly build_contexts: { eraseAll(tenant_id: string): Promise<void> };
@@ -271,7 +273,8 @@ export class Tenants {
   /** What is left of a tenant that is `deleting`. */
   async #erase(tenant_id: string): Promise<void> {
     const { store, functions, code, containers, volumes, tenant_images, build_contexts, builds } = this.#options;
-    const { secrets, operations, events, idempotency, snapshots } = this.#options;
+    const { secrets, operations, events, idempotency, snapshots, schedules } = this.#options;
+    await schedules.eraseAll(tenant_id);
     await containers.eraseAll(tenant_id);
     await volumes.eraseAll(tenant_id);
     for (;;) {

@@ -384,6 +384,28 @@ describe("a version from a snapshot", () => {
   });
 });
 
+describe("a schedule", () => {
+  it("is one of a container or volume, replaced, and gone with it", async () => {
+    await containers.create({ name: "box" });
+    await snapshots.ok("POST", "/api/volumes", { name: "data" });
+    const path = "/api/containers/box/snapshot-schedule";
+    expect((await snapshots.call("GET", path)).status).toBe(404);
+    expect((await snapshots.call("PUT", path, { every_seconds: 1, keep: 1 })).status).toBe(400);
+    const made = await snapshots.ok("PUT", path, { every_seconds: 60, keep: 2, labels: { by: "schedule" } });
+    expect(made).toMatchObject({ source_kind: "container", keep: 2, labels: { by: "schedule" }, last_error: null });
+    expect(made.due_at).toBe(made.created_at + 60);
+    expect(await snapshots.ok("PUT", path, { every_seconds: 120, keep: 1 })).toMatchObject({ every_seconds: 120 });
+    const of = "/api/volumes/data/snapshot-schedule";
+    expect(await snapshots.ok("PUT", of, { every_seconds: 60, keep: 1 })).toMatchObject({ source_kind: "volume" });
+    await snapshots.ok("DELETE", of);
+    expect((await snapshots.call("DELETE", of)).status).toBe(404);
+    await clear();
+    await containers.create({ name: "box" });
+    expect((await snapshots.call("GET", path)).status).toBe(404);
+    await clear();
+  });
+});
+
 describe("a restored container", () => {
   it("has the files of the snapshot, its own settings, and runs again", async () => {
     const { container_id } = await containers.create({ name: "box" });

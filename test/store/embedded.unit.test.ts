@@ -168,7 +168,7 @@ describe("migrations", () => {
         ...["api_keys", "function_versions", "functions", "invocations", "meta", "tenants"],
         ...["audit", "event_horizons", "events", "operations"],
         ...["containers", "container_volumes", "exec_jobs", "volumes"],
-        ...["code", "idempotency_keys", "nodes", "oci_images", "secrets", "snapshots"],
+        ...["code", "idempotency_keys", "nodes", "oci_images", "secrets", "snapshots", "snapshot_schedules"],
         ...["build_cache", "build_contexts"],
       ].sort(),
     );
