@@ -86,6 +86,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     "src/secrets/schema.ts",
     "src/volumes/schema.ts",
     "src/operations/schema.ts",
+    "src/snapshots/schema.ts",
     "src/terminal/schema.ts",
     "pool/index.ts",
     "zod",

@@ -5,6 +5,7 @@ import type { fileEntry } from "../files/schema.ts";
 import type { functionPools } from "../functions/pool-schema.ts";
 import type { versionDiff } from "../functions/versions/schema.ts";
 import type { operationList } from "../operations/schema.ts";
+import type { acceptedCopy } from "../snapshots/schema.ts";
 import type { volumeDetail } from "../volumes/schema.ts";
 
 export type { GroupStatus } from "../../pool/index.ts";
@@ -13,7 +14,9 @@ export type { ContainerRecord } from "../containers/schema.ts";
 export type { FileList } from "../files/schema.ts";
 export type { FunctionPoolStatus } from "../functions/groups.ts";
 export type { FunctionRecord, InvocationRecord, InvocationTimings, VersionRecord } from "../functions/schema.ts";
+export type { OperationRecord } from "../operations/schema.ts";
 export type { SecretRecord } from "../secrets/schema.ts";
+export type { Changes as FileChanges, Lineage, SnapshotDetail, SnapshotRecord } from "../snapshots/schema.ts";
 export type { SessionRecord } from "../terminal/schema.ts";
 export type { VolumeRecord } from "../volumes/schema.ts";
 
@@ -22,6 +25,7 @@ export type ContainerMetrics = z.output<typeof containerMetrics>;
 export type ContainerProcess = z.output<typeof processList>["processes"][number];
 export type LogEntry = z.output<typeof logEntry>;
 export type OperationSummary = z.output<typeof operationList>["operations"][number];
+export type AcceptedCopy = z.output<typeof acceptedCopy>;
 export type VersionDiff = z.output<typeof versionDiff>;
 export type VolumeDetail = z.output<typeof volumeDetail>;
 export type FileEntry = z.output<typeof fileEntry>;

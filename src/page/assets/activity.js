@@ -16,7 +16,7 @@ const OPEN = ["accepted", "queued", "running"];
 const OPERATION_COLUMNS = ["Operation", "Status", "Progress", "About", "When", "Actions"];
 const EVENT_COLUMNS = ["Time", "Event", "About", "What"];
 /** What an event says of its thing, the more telling first. */
-const NAMES = ["name", "function_name", "volume", "target_resource_id", "container_id", "operation_id"];
+const NAMES = ["name", "function_name", "volume", "target_resource_id", "snapshot_id", "container_id", "operation_id"];
 /** What is shown of it elsewhere, or tells people nothing. */
 const HIDDEN = [
   ...NAMES,

@@ -10,6 +10,12 @@ export const NEW_SESSION = "new";
 export const terminalHash = (container, session = "") =>
   `${containerHash(container)}/terminal${session === "" ? "" : `/${session}`}`;
 
+/** Its changes since its image or a snapshot. @param {string} container */
+export const changesHash = (container) => `${containerHash(container)}/changes`;
+
+/** @param {string} snapshot its id */
+export const snapshotHash = (snapshot) => `#/snapshots/${encodeURIComponent(snapshot)}`;
+
 /** @param {string} volume */
 export const volumeHash = (volume) => `#/volumes/${encodeURIComponent(volume)}`;
 

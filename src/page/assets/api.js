@@ -73,6 +73,8 @@ export class Api {
   /** What the key may do; null as long as nobody has asked, and where the daemon does not say. @type {ReadonlySet<string> | null} */
   #scopes = null;
   #isAsked = false;
+  /** Id of the key's tenant; null until a request needs it. @type {string | null} */
+  #tenant_id = null;
 
   /** @param {Clock} clock @param {() => void} onRefused called when the daemon no longer takes the key */
   constructor(clock, onRefused) {
@@ -91,7 +93,7 @@ export class Api {
   async signIn(key) {
     if (!KEY_TEXT.test(key))
       throw new ApiError(401, { error: "invalid key: empty, or with a space or a non-ASCII character" });
-    await this.#send("GET", "/api/functions?limit=1", undefined, READ_MS, key);
+    await this.#send("GET", "/api/functions?limit=1", undefined, READ_MS, { "x-api-key": key });
     this.#key = key;
     sessionStorage.setItem(STORED_KEY, key);
   }
@@ -100,6 +102,7 @@ export class Api {
     this.#key = "";
     this.#scopes = null;
     this.#isAsked = false;
+    this.#tenant_id = null;
     sessionStorage.removeItem(STORED_KEY);
     this.#session.abort();
     this.#session = new AbortController();
@@ -235,7 +238,7 @@ export class Api {
    */
   open(target, ended) {
     const signal = AbortSignal.any([this.#session.signal, ended]);
-    const init = { ...this.#init("GET", this.#key, null), signal };
+    const init = { ...this.#init("GET", { "x-api-key": this.#key }, null), signal };
     return this.#refused(() =>
       this.#attempt("GET", signal, async () => {
         const response = await fetch(target, init);
@@ -291,7 +294,20 @@ export class Api {
    * @returns {Promise<any>}
    */
   request(method, target, body, deadline_ms = READ_MS) {
-    return this.#refused(() => this.#send(method, target, body, deadline_ms, this.#key));
+    return this.#refused(() => this.#send(method, target, body, deadline_ms, { "x-api-key": this.#key }));
+  }
+
+  /**
+   * A request with the header that routes of snapshots and forks require: the id of the key's tenant.
+   * @param {string} method @param {string} target @param {unknown} [body] @param {number} [deadline_ms]
+   * @returns {Promise<any>}
+   */
+  async tenantRequest(method, target, body, deadline_ms = READ_MS) {
+    const key = this.#key;
+    const tenant_id = this.#tenant_id ?? (await this.request("GET", "/api/tenant")).tenant_id;
+    if (key === this.#key) this.#tenant_id = tenant_id;
+    const headers = { "x-api-key": key, "x-tenant-id": tenant_id };
+    return this.#refused(() => this.#send(method, target, body, deadline_ms, headers));
   }
 
   /**
@@ -307,19 +323,20 @@ export class Api {
     }
   }
 
-  /** @param {string} method @param {string} key @param {string | null} text @returns {RequestInit} */
-  #init(method, key, text) {
-    const headers = { "x-api-key": key, ...(text === null ? {} : { "content-type": "application/json" }) };
+  /** @param {string} method @param {Readonly<Record<string, string>>} own headers @param {string | null} text @returns {RequestInit} */
+  #init(method, own, text) {
+    const headers = { ...own, ...(text === null ? {} : { "content-type": "application/json" }) };
     return { method, headers, body: text, cache: "no-store", credentials: "omit", redirect: "error" };
   }
 
   /**
-   * @param {string} method @param {string} target @param {unknown} body @param {number} deadline_ms @param {string} key
+   * @param {string} method @param {string} target @param {unknown} body @param {number} deadline_ms
+   * @param {Readonly<Record<string, string>>} headers
    * @returns {Promise<any>}
    */
-  #send(method, target, body, deadline_ms, key) {
+  #send(method, target, body, deadline_ms, headers) {
     const signal = AbortSignal.any([this.#session.signal, AbortSignal.timeout(deadline_ms)]);
-    const init = { ...this.#init(method, key, body === undefined ? null : JSON.stringify(body)), signal };
+    const init = { ...this.#init(method, headers, body === undefined ? null : JSON.stringify(body)), signal };
     // The daemon logs what a console reads again and again at debug.
     if (method === "GET") init.headers = { ...init.headers, "x-hearth-poll": "1" };
     return this.#attempt(method, signal, async () => {

@@ -4,20 +4,21 @@
  *
  * V1. What a round has asked before an action was answered is thrown away: an old answer never covers a newer one.
  */
-import { terminalHash } from "./addresses.js";
+import { containerHash, terminalHash } from "./addresses.js";
 import { logCard } from "./container-log.js";
 import { runCard } from "./container-run.js";
+import { SNAPSHOTS_MAX, snapshotsCard } from "./container-snapshots.js";
 import { portText, stateKind, stateText, uptime } from "./containers.js";
 import { askName, confirm } from "./dialogs.js";
 import { h, setText, show } from "./dom.js";
 import { dateTime, epochSeconds } from "./format.js";
 import { processesCard, usageCard } from "./processes.js";
-import { containersOf } from "./resources.js";
+import { containersOf, snapshotsOf } from "./resources.js";
 import { unlessRefused, untilDeleted } from "./view.js";
 import { act, badge, card, crumbs, facts, problem } from "./widgets.js";
 
 /** @import { Context, Removal, View } from "./view.js" */
-/** @import { ContainerMetrics, ContainerProcess, ContainerRecord } from "../wire.ts" */
+/** @import { ContainerMetrics, ContainerProcess, ContainerRecord, SnapshotRecord } from "../wire.ts" */
 
 /** @param {string | null} iso @param {string} none */
 const moment = (iso, none) => (iso === null ? none : dateTime(epochSeconds(iso)));
@@ -44,6 +45,7 @@ const FACTS = [
   ["Restarts", ({ restart, restart_count }) => (restart === "no" ? "no" : `${restart}, ${restart_count} so far`)],
   ["Deleted after", ({ ttl_seconds }) => seconds(ttl_seconds, "never")],
   ["Stopped after", ({ idle_seconds }) => (idle_seconds === null ? "never" : `${idle_seconds} s idle`)],
+  ["Copy of", ({ origin }) => (origin === null ? "none" : `${origin.container_id} (${origin.kind})`)],
   ["Created", ({ created_at }) => moment(created_at, "")],
   ["Started", ({ started_at }) => moment(started_at, "never")],
   ["Ended", ({ exited_at }) => moment(exited_at, "no")],
@@ -126,6 +128,12 @@ function lifeButtons({ api, say }, trouble, current, onMoved, end) {
     await containers.rename(container_id, wanted);
     return `${name} is renamed to ${wanted}`;
   });
+  const fork = button("Fork", "", async ({ container_id, name }) => {
+    const forked_id = await snapshotsOf(api).fork(container_id, { resume_policy: "immediate" });
+    if (forked_id !== null) location.hash = containerHash(forked_id);
+    return `${name} is forked`;
+  });
+  fork.title = "Copies the container as it is now, and starts the copy";
   const remove = button("Delete", "danger", async ({ container_id, name, state }) => {
     const running = state === "running" ? "The container is running: hearth kills it. " : "";
     if (!(await confirm(`Delete ${name}?`, `${running}hearth deletes its files and its log, too.`, "Delete")))
@@ -135,14 +143,14 @@ function lifeButtons({ api, say }, trouble, current, onMoved, end) {
     return `${name} is deleted`;
   });
   return {
-    elements: [start, stop, restart, kill, rename, remove],
+    elements: [start, stop, restart, kill, fork, rename, remove],
     /** @param {ContainerRecord} record */
     update({ state }) {
       const may = api.may("write");
       const runs = state === "running" || state === "starting";
       show(start, may && !runs);
       for (const one of [stop, restart, kill]) show(one, may && runs);
-      for (const one of [rename, remove]) show(one, may);
+      for (const one of [fork, rename, remove]) show(one, may);
     },
   };
 }
@@ -214,12 +222,15 @@ export function containerView(context, id) {
   const usage = usageCard(context);
   const processes = processesCard(context, idOf);
   const about = factsCard();
+  const snapshots = snapshotsCard(context, () => shown, moved);
   const side = h("div", { class: "side" }, usage.element, about.element);
-  const body = h("div", { class: "detail" }, run.element, log.element, side, processes.element);
+  const below = h("div", { class: "stack" }, processes.element, snapshots.element);
+  const body = h("div", { class: "detail" }, run.element, log.element, side, below);
   const element = h("div", { hidden: true }, top.element, body);
 
-  /** @param {ContainerRecord} record @param {ContainerMetrics | null} metrics @param {readonly ContainerProcess[]} running */
-  const draw = (record, metrics, running) => {
+  /** @typedef {{ snapshots: readonly SnapshotRecord[], next_cursor: string | null }} Taken */
+  /** @param {ContainerRecord} record @param {ContainerMetrics | null} metrics @param {readonly ContainerProcess[]} running @param {Taken | null} taken */
+  const draw = (record, metrics, running, taken) => {
     shown = record;
     show(loading, false);
     top.update(record);
@@ -227,6 +238,7 @@ export function containerView(context, id) {
     run.update(record);
     usage.update(metrics);
     processes.update(running);
+    snapshots.update(record, taken);
     log.update();
     if (!element.hidden) return;
     show(element, true);
@@ -239,7 +251,8 @@ export function containerView(context, id) {
     const runs = record.state === "running";
     const metrics = runs ? await unlessRefused(containers.metrics(record.container_id)) : null;
     const found = runs ? await unlessRefused(containers.processes(record.container_id)) : null;
-    if (change === change_count) draw(record, metrics, found?.processes ?? []);
+    const taken = await unlessRefused(snapshotsOf(context.api).ofContainer(record.container_id, SNAPSHOTS_MAX));
+    if (change === change_count) draw(record, metrics, found?.processes ?? [], taken);
   };
   return {
     element: h("div", {}, trouble.element, loading, element),

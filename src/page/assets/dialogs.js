@@ -1,4 +1,4 @@
-/** The two dialogs of the page: one that asks before something is lost, one that shows the keys. */
+/** The dialogs of the page: a question before something is lost, a form, and the list of keys. */
 import { h } from "./dom.js";
 
 const KEYS = [
@@ -43,25 +43,38 @@ export async function confirm(title, text, action) {
   return (await shown(dialog)) === "yes";
 }
 
-/** Asks for a name. @param {string} title @param {string} name @param {string} action @returns {Promise<string>} empty: never mind */
-export async function askName(title, name, action) {
-  const dialog = h("dialog", { "aria-labelledby": "name-title" });
-  const field = h("input", { id: "asked-name", required: true, maxlength: 128, autocomplete: "off", value: name });
+/**
+ * Asks with a form. Resolves to what `read` returns once it is submitted; null: cancelled.
+ * @template Answer
+ * @param {string} title
+ * @param {readonly (Node | null)[]} fields
+ * @param {string} action
+ * @param {() => Answer} read
+ * @returns {Promise<Answer | null>}
+ */
+export async function askForm(title, fields, action, read) {
+  const dialog = h("dialog", { "aria-labelledby": "form-title" });
   const cancel = h("button", { type: "button", text: "Cancel", onclick: () => dialog.close("") });
   const go = h("button", { class: "primary", type: "submit", text: action });
   /** @param {SubmitEvent} event */
   const onsubmit = (event) => {
     event.preventDefault();
-    dialog.close(field.value);
+    dialog.close("yes");
   };
-  const label = h("label", { for: "asked-name", text: "Name" });
   dialog.append(
-    h("h2", { id: "name-title", text: title }),
-    h("form", { onsubmit }, label, field, h("p", { class: "actions" }, cancel, go)),
+    h("h2", { id: "form-title", text: title }),
+    h("form", { onsubmit }, ...fields, h("p", { class: "actions" }, cancel, go)),
   );
-  const answer = shown(dialog);
+  return (await shown(dialog)) === "yes" ? read() : null;
+}
+
+/** Asks for a name. @param {string} title @param {string} name @param {string} action @returns {Promise<string>} empty: never mind */
+export async function askName(title, name, action) {
+  const field = h("input", { id: "asked-name", required: true, maxlength: 128, autocomplete: "off", value: name });
+  const label = h("label", { for: "asked-name", text: "Name" });
+  const answer = askForm(title, [label, field], action, () => field.value);
   field.select();
-  return answer;
+  return (await answer) ?? "";
 }
 
 export async function showKeys() {

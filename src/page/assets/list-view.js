@@ -48,7 +48,7 @@ export function listView({ api, clock }, { noun, columns, words, idOf, matches, 
     list.update(matching, isEmpty() ? `No ${noun}s.` : `No ${noun}s match.`);
     const all = isCut ? `the newest ${count(resources.length)} ${noun}s` : counted(resources.length, noun);
     setText(bar.summary, matching.length === resources.length ? all : `${count(matching.length)} of ${all}`);
-    show(bar.create, api.may("write"));
+    show(bar.create, words.create !== undefined && api.may("write"));
     if (first === undefined) return;
     show(first.element, isEmpty());
     show(bar.element, !isEmpty());

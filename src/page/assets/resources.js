@@ -1,13 +1,17 @@
-/** Requests of the page for containers, volumes, secrets, code and operations, and for files of the first two. */
+/** Requests of the page for containers, volumes, snapshots, secrets, code and operations, and for files of the first two. */
 import { encodedPath } from "./addresses.js";
 
 /** @import { Api } from "./api.js" */
-/** @import { ContainerMetrics, ContainerProcess, ContainerRecord, ExecResult, FileList, OperationSummary, SecretRecord, VersionDiff, VolumeDetail, VolumeRecord } from "../wire.ts" */
+/** @import { ContainerMetrics, ContainerProcess, AcceptedCopy, ContainerRecord, ExecResult, FileChanges, FileList, Lineage, OperationRecord, OperationSummary, SecretRecord, SnapshotDetail, SnapshotRecord, VersionDiff, VolumeDetail, VolumeRecord } from "../wire.ts" */
 
 /** Beyond the time that a stop, a start or a command takes by its own bounds. */
 const GRACE_MS = 30_000;
 /** A start waits for the container, a stop ten seconds for its command. */
 const LIFE_MS = 90_000;
+/** A copy waits for the bytes of its source, and for the start of its command. */
+const COPY_MS = 150_000;
+/** Reads that count bytes or compare files. */
+const SLOW_READ_MS = 60_000;
 /** The API answers no more at once. */
 const RESOURCES_MAX = 1_000;
 export const PAGE_SIZE = 200;
@@ -90,6 +94,49 @@ export function volumesOf(api) {
       files: volume(name, "/files"),
       list: (path, page) => api.request("GET", volume(name, `/ls${listQuery(path, page)}`)),
     }),
+  };
+}
+
+/** The new container of a copy; null for a volume. @param {AcceptedCopy | OperationRecord} answer */
+const copyOf = (answer) => ("container_ids" in answer ? answer.container_id : answer.result_container_id);
+
+/** Snapshots, and the copies that containers and snapshots are made into. @param {Api} api */
+export function snapshotsOf(api) {
+  const snapshot = (/** @type {string} */ id, rest = "") => `/api/snapshots/${encodeURIComponent(id)}${rest}`;
+  const copied = (/** @type {string} */ target, /** @type {unknown} */ body) =>
+    api.tenantRequest("POST", `${target}?execution=sync`, body, COPY_MS).then(copyOf);
+  return {
+    /** @param {string} [query] @returns {Promise<{ snapshots: SnapshotRecord[], next_cursor: string | null }>} */
+    list: (query = "") => api.tenantRequest("GET", `/api/snapshots?limit=${RESOURCES_MAX}${query}`),
+    /** Newest first. @param {string} container_id @param {number} limit @returns {Promise<{ snapshots: SnapshotRecord[], next_cursor: string | null }>} */
+    ofContainer: (container_id, limit) =>
+      api.tenantRequest("GET", `/api/snapshots?limit=${limit}&container_id=${encodeURIComponent(container_id)}`),
+    /** @param {string} id @returns {Promise<SnapshotDetail>} */
+    get: (id) => api.tenantRequest("GET", snapshot(id), undefined, SLOW_READ_MS),
+    /** @param {string} id @returns {Promise<Lineage>} */
+    lineage: (id) => api.tenantRequest("GET", snapshot(id, "/lineage")),
+    /** Ends with the snapshot, ready or still in state creating. @param {string} container_id @param {unknown} body @returns {Promise<{ snapshot_id: string }>} */
+    take: (container_id, body) =>
+      api.tenantRequest("POST", container(container_id, "/snapshot?execution=sync"), body, COPY_MS),
+    /** @param {string} id @param {"pin" | "unpin"} verb */
+    pin: (id, verb) => api.tenantRequest("POST", snapshot(id, `/${verb}`)),
+    /** @param {string} id */
+    remove: (id) => api.tenantRequest("DELETE", snapshot(id), undefined, LIFE_MS),
+    /** @param {string} id @param {unknown} body @returns {Promise<string | null>} id of the new container; null for a volume */
+    clone: (id, body) => copied(snapshot(id, "/clone"), body),
+    /** @param {string} container_id @param {unknown} body @returns {Promise<string | null>} id of the first fork */
+    fork: (container_id, body) => copied(container(container_id, "/fork"), body),
+    /** @param {string} container_id @param {string} snapshot_id */
+    restore: (container_id, snapshot_id) =>
+      api.tenantRequest("POST", container(container_id, "/restore?execution=sync"), { snapshot_id }, COPY_MS),
+    /** @param {string} from @param {string} to @returns {Promise<FileChanges>} */
+    diff: (from, to) =>
+      api.tenantRequest("GET", snapshot(from, `/diff/${encodeURIComponent(to)}`), undefined, SLOW_READ_MS),
+    /** @param {string} container_id @param {string} since id of a snapshot; empty for the image @returns {Promise<FileChanges>} */
+    changes: (container_id, since) => {
+      const query = since === "" ? "" : `?since=${encodeURIComponent(since)}`;
+      return api.tenantRequest("GET", container(container_id, `/changes${query}`), undefined, SLOW_READ_MS);
+    },
   };
 }
 

@@ -1,6 +1,7 @@
 /** Which view an address means. Every view of the page is here, and nowhere else. */
 import { activityView } from "./activity.js";
 import { containerHash, decoded, volumeHash } from "./addresses.js";
+import { containerChangesView } from "./changes.js";
 import { containerView } from "./container.js";
 import { containersView } from "./containers.js";
 import { containerFilesView } from "./files.js";
@@ -9,6 +10,8 @@ import { functionsView } from "./functions.js";
 import { newContainerView } from "./new-container.js";
 import { newFunctionView } from "./new-function.js";
 import { newSecretView, secretsView, secretView } from "./secrets.js";
+import { snapshotView } from "./snapshot.js";
+import { snapshotsView } from "./snapshots.js";
 import { terminalView } from "./terminal.js";
 import { volumeView } from "./volume.js";
 import { newVolumeView, volumesView } from "./volumes.js";
@@ -36,11 +39,13 @@ const CONTAINERS = {
 /** @type {Section} */
 const VOLUMES = { title: "Volumes", address: "#/volumes", create: "#/new-volume", list: volumesView };
 /** @type {Section} */
+const SNAPSHOTS = { title: "Snapshots", address: "#/snapshots", create: null, list: snapshotsView };
+/** @type {Section} */
 const SECRETS = { title: "Secrets", address: "#/secrets", create: "#/new-secret", list: secretsView };
 /** @type {Section} */
 const ACTIVITY = { title: "Activity", address: "#/activity", create: null, list: activityView };
 
-export const SECTIONS = /** @type {const} */ ([FUNCTIONS, CONTAINERS, VOLUMES, SECRETS, ACTIVITY]);
+export const SECTIONS = /** @type {const} */ ([FUNCTIONS, CONTAINERS, VOLUMES, SNAPSHOTS, SECRETS, ACTIVITY]);
 
 /** @param {string} base @param {string} path as in the address @param {string} page @returns {Place} */
 function filesPlace(base, path, page) {
@@ -68,6 +73,8 @@ const VIEWS = [
     CONTAINERS,
     (context, id, path, page) => containerFilesView(context, id, filesPlace(`${containerHash(id)}/files`, path, page)),
   ],
+  [/^#\/containers\/([^/]+)\/changes$/, CONTAINERS, (context, id) => containerChangesView(context, id)],
+  [/^#\/snapshots\/([^/]+)$/, SNAPSHOTS, (context, id) => snapshotView(context, id)],
   [/^#\/new-volume$/, VOLUMES, (context) => newVolumeView(context)],
   [
     /^#\/volumes\/([^/?]+)(\/[^?]*)?(?:\?page=(\d{1,6}))?$/,

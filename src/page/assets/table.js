@@ -25,18 +25,10 @@ export function tableRow(columns, contents, attributes = {}) {
 export const stepOf = ({ key }) => (key === "ArrowDown" ? 1 : key === "ArrowUp" ? -1 : 0);
 
 /**
- * A table without rows, hidden until it is shown. Each of its rows has one `.open`, which takes the focus.
- * @param {string} label
- * @param {string} kind class of the whole
- * @param {readonly string[]} columns
- * @param {string} [rows_role] of the parent of the rows
+ * Moves the focus between the `.open` parts of rows, with the arrows too. Returns what does a step.
+ * @param {HTMLElement} rows
  */
-export function table(label, kind, columns, rows_role = "rowgroup") {
-  const head = h("div", { role: "row", class: "row head" });
-  for (const name of columns) head.append(h("span", { role: "columnheader", class: classOf(name), text: name }));
-  const rows = h("div", { role: rows_role, class: "rows" });
-  const groups = [h("div", { role: "rowgroup" }, head), rows];
-  const element = h("div", { role: "table", class: `table ${kind}`, "aria-label": label, hidden: true }, ...groups);
+export function walked(rows) {
   /** @param {1 | -1} step */
   const move = (step) => {
     const all = /** @type {HTMLElement[]} */ ([...rows.querySelectorAll(".open")]);
@@ -49,7 +41,23 @@ export function table(label, kind, columns, rows_role = "rowgroup") {
     event.preventDefault();
     move(step);
   });
-  return { element, rows, move };
+  return move;
+}
+
+/**
+ * A table without rows, hidden until it is shown. Each of its rows has one `.open`, which takes the focus.
+ * @param {string} label
+ * @param {string} kind class of the whole
+ * @param {readonly string[]} columns
+ * @param {string} [rows_role] of the parent of the rows
+ */
+export function table(label, kind, columns, rows_role = "rowgroup") {
+  const head = h("div", { role: "row", class: "row head" });
+  for (const name of columns) head.append(h("span", { role: "columnheader", class: classOf(name), text: name }));
+  const rows = h("div", { role: rows_role, class: "rows" });
+  const groups = [h("div", { role: "rowgroup" }, head), rows];
+  const element = h("div", { role: "table", class: `table ${kind}`, "aria-label": label, hidden: true }, ...groups);
+  return { element, rows, move: walked(rows) };
 }
 
 /**
@@ -86,7 +94,7 @@ export function followedList({ element, rows, move }, none, keyOf, rowOf) {
 
 /**
  * The bar above a list: its title, a filter, how many there are, and the link to the form for a new one.
- * @param {{ title: string, filter: string, create: string, address: string }} words
+ * @param {{ title: string, filter: string, create?: string, address?: string }} words without `create` there is no such form
  * @param {() => void} onFilter
  * @param {(step: 1 | -1) => void} move
  */
@@ -105,7 +113,14 @@ export function listBar(words, onFilter, move) {
     move(1);
   });
   const title = h("h1", { tabindex: -1, text: words.title });
-  const create = h("a", { class: "button primary", href: words.address, text: words.create, "aria-keyshortcuts": "n" });
+  const { create: text = "", address = "" } = words;
+  const create = h("a", {
+    class: "button primary",
+    href: address,
+    text,
+    hidden: text === "",
+    "aria-keyshortcuts": "n",
+  });
   const slash = h("kbd", { text: "/", "aria-hidden": "true" });
   const element = h("div", { class: "toolbar" }, title, filter, slash, summary, create);
   return { element, filter, summary, create, focus: () => title.focus() };
