@@ -118,6 +118,8 @@ export function snapshotsOf(api) {
     /** Ends with the snapshot, ready or still in state creating. @param {string} container_id @param {unknown} body @returns {Promise<{ snapshot_id: string }>} */
     take: (container_id, body) =>
       api.tenantRequest("POST", container(container_id, "/snapshot?execution=sync"), body, COPY_MS),
+    /** Likewise. @param {string} name of a volume @param {unknown} body @returns {Promise<{ snapshot_id: string }>} */
+    takeOfVolume: (name, body) => api.tenantRequest("POST", volume(name, "/snapshot?execution=sync"), body, COPY_MS),
     /** @param {string} id @param {"pin" | "unpin"} verb */
     pin: (id, verb) => api.tenantRequest("POST", snapshot(id, `/${verb}`)),
     /** @param {string} id */

@@ -29,28 +29,46 @@ export const snapshotState = ({ state, pinned }) => (pinned ? "pinned" : state);
 /** @param {string} id @param {readonly (readonly [string, string])[]} options words and their values */
 const select = (id, options) => h("select", { id }, ...options.map(([text, value]) => h("option", { value, text })));
 
-/** Asks how to take a snapshot. @param {ContainerRecord} record @returns {Promise<object | null>} null: never mind */
-export function askSnapshot({ name: container }) {
+/** The fields of every new snapshot, and what they say. */
+function commonFields() {
   const name = h("input", { id: "snapshot-name", maxlength: 128, autocomplete: "off", spellcheck: "false" });
+  const lives = LIVES.map(([text], i) => /** @type {const} */ ([text, String(i)]));
+  const life = select("snapshot-life", lives);
+  return {
+    name: labelled("Name", name, "Optional."),
+    life: labelled("Expires", life),
+    read: () => ({
+      ...(name.value.trim() === "" ? {} : { name: name.value.trim() }),
+      ttl_seconds: LIVES[Number(life.value)]?.[1] ?? null,
+    }),
+  };
+}
+
+/** Asks how to take a snapshot of a volume. @param {string} volume @returns {Promise<object | null>} null: never mind */
+export function askVolumeSnapshot(volume) {
+  const { name, life, read } = commonFields();
+  return askForm(`Take a snapshot of ${volume}`, [name, life], "Take", read);
+}
+
+/** Asks how to take a snapshot of a container. @param {ContainerRecord} record @returns {Promise<object | null>} null: never mind */
+export function askSnapshot({ name: container }) {
+  const { name, life, read } = commonFields();
   const consistency = select("snapshot-consistency", [
     ["crash-consistent: files at one moment", "crash-consistent"],
     ["app-consistent: with the container's hooks", "app-consistent"],
   ]);
   const included = h("input", { id: "snapshot-volumes", type: "checkbox" });
-  const lives = LIVES.map(([text], i) => /** @type {const} */ ([text, String(i)]));
-  const life = select("snapshot-life", lives);
   const hint = "The hooks are /etc/hearth/pre-snapshot and /etc/hearth/post-snapshot in the container.";
   const fields = [
-    labelled("Name", name, "Optional."),
+    name,
     labelled("Consistency", consistency, hint),
     h("label", { class: "check" }, included, "Include its volumes"),
-    labelled("Expires", life),
+    life,
   ];
   return askForm(`Take a snapshot of ${container}`, fields, "Take", () => ({
-    ...(name.value.trim() === "" ? {} : { name: name.value.trim() }),
+    ...read(),
     consistency_mode: consistency.value,
     volume_mode: included.checked ? "include_all_allowed" : "exclude",
-    ttl_seconds: LIVES[Number(life.value)]?.[1] ?? null,
   }));
 }
 

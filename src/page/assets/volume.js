@@ -1,10 +1,11 @@
 /** One volume: what it holds, who has it, its files. */
-import { containerHash, volumeHash } from "./addresses.js";
+import { containerHash, snapshotHash, volumeHash } from "./addresses.js";
 import { askName, confirm } from "./dialogs.js";
 import { h, KeyedList, setText, show } from "./dom.js";
 import { filesCard } from "./files.js";
 import { bytes, dateTime } from "./format.js";
-import { volumesOf } from "./resources.js";
+import { snapshotsOf, volumesOf } from "./resources.js";
+import { askVolumeSnapshot } from "./snapshot-actions.js";
 import { untilDeleted } from "./view.js";
 import { quotaText } from "./volumes.js";
 import { act, card, crumbs, facts, problem } from "./widgets.js";
@@ -57,9 +58,19 @@ export function volumeView(context, name, place) {
   const title = h("h1", { tabindex: -1, text: name });
   const about = aboutCard();
   const files = filesCard(context, volumes.tree(name), place);
+  const take = h("button", { type: "button", text: "Take a snapshot" });
   const rename = h("button", { type: "button", text: "Rename" });
   const remove = h("button", { type: "button", class: "danger", text: "Delete" });
   const holds = h("span", { class: "hint" });
+  take.addEventListener("click", () =>
+    act(take, trouble, async () => {
+      const body = await askVolumeSnapshot(name);
+      if (body === null) return;
+      const { snapshot_id } = await snapshotsOf(api).takeOfVolume(name, body);
+      say(`took a snapshot of ${name}`);
+      location.hash = snapshotHash(snapshot_id);
+    }),
+  );
   rename.addEventListener("click", () =>
     act(rename, trouble, async () => {
       const wanted = await askName(`Rename ${name}`, name, "Rename");
@@ -85,7 +96,7 @@ export function volumeView(context, name, place) {
       "div",
       { class: "detail-head" },
       crumbs([["Volumes", "#/volumes"]], name).element,
-      h("div", { class: "title" }, title, holds, h("span", { class: "end" }, rename, remove)),
+      h("div", { class: "title" }, title, holds, h("span", { class: "end" }, take, rename, remove)),
       trouble.element,
     ),
     h("div", { class: "detail" }, files.element, h("div", { class: "side" }, about.element)),
@@ -94,7 +105,7 @@ export function volumeView(context, name, place) {
     const record = await volumes.inspect(name);
     about.update(record);
     setText(holds, bytes(record.used_bytes));
-    for (const button of [rename, remove]) show(button, api.may("write"));
+    for (const button of [take, rename, remove]) show(button, api.may("write"));
     show(body, true);
     await files.refresh();
   };
