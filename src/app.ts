@@ -134,6 +134,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const adopted = await engine.boot();
   const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.storage, config)) });
   engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
+  engine.storage.boundOwners((tenant_id) => quotas.filesMb(tenant_id));
   const owned = { ...base, store, engine, node, events, quotas };
   const secrets = new Secrets({ ...owned, keys: opened.secrets_keys, kind: SECRET_KIND });
   const registry_credentials = new RegistryCredentials({
@@ -226,6 +227,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     quotas,
     shares,
     idempotency,
+    limitFiles: (tenant_id) => engine.storage.limitOwner(tenant_id),
     processCount: (tenant_id) => engine.containers.processCount(tenant_id),
   });
   const api = apiRoutes({

@@ -320,8 +320,8 @@ enum {
   STORAGE_CREATE,      /* str name; bytes: its limit, 0 for none */
   STORAGE_SNAPSHOT,    /* str name of the source, str name; bytes as above, flags: 1 read-only */
   STORAGE_DELETE,      /* str name */
-  STORAGE_LIMIT,       /* str name or ""; bytes as above */
-  STORAGE_USAGE,       /* str name or "" */
+  STORAGE_LIMIT,       /* str name, "" for the pool or the owner; bytes as above */
+  STORAGE_USAGE,       /* str name, "" likewise */
   STORAGE_LIST,        /* str kind */
   OVERLAY_MOUNT,       /* str lower, str directory of upper and work, str target; flags: 1 read-only; the two of a user
                           namespace: all layers as seen from there, and `lower` is one or more, each with a newline behind */
@@ -337,6 +337,7 @@ enum { STORAGE_READONLY = 1, STORAGE_EXCHANGE = 2 };
 
 struct PACKED wire_storage {
   uint64_t bytes;
+  uint64_t owner; /* of what is made: the number of a tenant's quota group, 0 for none */
   uint32_t flags;
   uint32_t user_fd, first_id; /* a user namespace of NETNS_ADD, or UINT32_MAX and 0 */
 };

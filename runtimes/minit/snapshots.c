@@ -105,15 +105,17 @@ static void flush(int pool_fd, const struct pairs *pairs) {
   for (int i = 0; i < pairs->count; i++) {
     const struct pair *pair = &pairs->pair[i];
     if (storage_pool_waiting(pool_fd, pair->source) < flushed_bytes_min) continue;
-    if (storage_pool_take(pool_fd, pair->source, pair->name, true) == 0) storage_pool_remove(pool_fd, pair->name);
+    if (storage_pool_take(pool_fd, pair->source, pair->name, 0, true) == 0) storage_pool_remove(pool_fd, pair->name);
   }
 }
 
 /* F2. */
-static void take_all(int pool_fd, const struct pairs *pairs, bool read_only, struct storage_result *result) {
+static void take_all(int pool_fd, const struct pairs *pairs, const struct storage_request *request,
+                     struct storage_result *result) {
+  bool read_only = request->flags & STORAGE_READONLY;
   for (int i = 0; i < pairs->count; i++) {
     const struct pair *pair = &pairs->pair[i];
-    int error = storage_pool_take(pool_fd, pair->source, pair->name, read_only);
+    int error = storage_pool_take(pool_fd, pair->source, pair->name, request->owner, read_only);
     if (!storage_failed(result, pair->source, error)) continue;
     while (--i >= 0) storage_pool_remove(pool_fd, pairs->pair[i].name);
     return;
@@ -123,11 +125,10 @@ static void take_all(int pool_fd, const struct pairs *pairs, bool read_only, str
 void snapshots_take(int pool_fd, const struct storage_request *request, struct storage_result *result) {
   static struct pairs pairs;
   struct freezer freezer;
-  bool read_only = request->flags & STORAGE_READONLY;
   if (storage_failed(result, "names", read_pairs(request->text[1], &pairs))) return;
   if (storage_failed(result, "freezer", freezer_open(request->text[0], &freezer))) return;
   if (*freezer.file == 0) {
-    take_all(pool_fd, &pairs, read_only, result);
+    take_all(pool_fd, &pairs, request, result);
     return;
   }
   flush(pool_fd, &pairs);
@@ -135,7 +136,7 @@ void snapshots_take(int pool_fd, const struct storage_request *request, struct s
   int error = freezer_write(&freezer, true);
   if (!storage_failed(result, "freeze", error)) {
     result->value[1] = freezer_wait(&freezer, begun_us + request->bytes);
-    take_all(pool_fd, &pairs, read_only, result);
+    take_all(pool_fd, &pairs, request, result);
   }
   error = freezer_write(&freezer, false);
   result->value[0] = now_us() - begun_us;

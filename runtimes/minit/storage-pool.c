@@ -36,6 +36,13 @@ enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
 /* Quota groups of level 0 are the subvolumes'; that of the whole pool has level 1 and the number of its root's tree. */
 static uint64_t pool_group(uint64_t tree_id) { return 1ULL << 48 | tree_id; }
 
+/*
+ * That of a tenant has level 2: all subvolumes that it owns, those that are deleted among them while others share what they
+ * wrote. A copy of a copy costs its owner what it holds, whatever became of the ones before.
+ */
+static const uint64_t owners_max = (1ULL << 48) - 1;
+static uint64_t owner_group(uint64_t owner) { return 2ULL << 48 | owner; }
+
 /* Names */
 
 static int kind_of(const char *text, size_t len) {
@@ -147,23 +154,34 @@ static struct btrfs_qgroup_limit limit_of(uint64_t bytes) {
 struct making {
   struct btrfs_ioctl_vol_args_v2 args;
   struct btrfs_qgroup_inherit inherit;
-  uint64_t groups[1];
+  uint64_t groups[2];
 };
 
-static void making_fill(struct making *m, int pool_fd, const char *id, uint64_t bytes, bool in_total) {
+/* Makes the group of an owner. Returns errno. */
+static int make_owner(int pool_fd, uint64_t owner) {
+  if (owner > owners_max) return EINVAL;
+  struct btrfs_ioctl_qgroup_create_args group = {.create = 1, .qgroupid = owner_group(owner)};
+  return ioctl(pool_fd, BTRFS_IOC_QGROUP_CREATE, &group) == 0 || errno == EEXIST ? 0 : errno;
+}
+
+static void making_fill(struct making *m, int pool_fd, const char *id, uint64_t bytes, uint64_t owner, bool in_total) {
   *m = (struct making){0};
   m->inherit.flags = bytes == 0 ? 0 : BTRFS_QGROUP_INHERIT_SET_LIMITS;
   if (bytes != 0) m->inherit.lim = limit_of(bytes);
-  m->inherit.num_qgroups = in_total ? 1 : 0;
-  m->groups[0] = pool_group(tree_of(pool_fd));
+  if (in_total) m->groups[m->inherit.num_qgroups++] = pool_group(tree_of(pool_fd));
+  if (in_total && owner != 0) m->groups[m->inherit.num_qgroups++] = owner_group(owner);
   m->args.flags = BTRFS_SUBVOL_QGROUP_INHERIT;
-  m->args.size = sizeof m->inherit + (in_total ? sizeof m->groups : 0);
+  m->args.size = sizeof m->inherit + m->inherit.num_qgroups * sizeof m->groups[0];
   m->args.qgroup_inherit = &m->inherit;
   strcpy(m->args.name, id);
 }
 
-/* The quota group of a name, "" being the whole pool. 0 with errno. */
-static uint64_t group_of(int pool_fd, const char *name) {
+/* The quota group of a name, "" being the whole pool, or the owner where there is one. 0 with errno. */
+static uint64_t group_of(int pool_fd, const char *name, uint64_t owner) {
+  if (*name == 0 && owner != 0) {
+    errno = make_owner(pool_fd, owner);
+    return errno == 0 ? owner_group(owner) : 0;
+  }
   if (*name == 0) {
     uint64_t tree_id = tree_of(pool_fd);
     return tree_id == 0 ? 0 : pool_group(tree_id);
@@ -175,8 +193,9 @@ static uint64_t group_of(int pool_fd, const char *name) {
   return tree_id;
 }
 
-static void limit(int pool_fd, const char *name, uint64_t bytes, struct storage_result *result) {
-  struct btrfs_ioctl_qgroup_limit_args args = {.qgroupid = group_of(pool_fd, name), .lim = limit_of(bytes)};
+static void limit(int pool_fd, const struct storage_request *request, const char *name, struct storage_result *result) {
+  uint64_t group = group_of(pool_fd, name, request->owner);
+  struct btrfs_ioctl_qgroup_limit_args args = {.qgroupid = group, .lim = limit_of(request->bytes)};
   if (storage_failed(result, "name", args.qgroupid == 0 ? errno : 0)) return;
   storage_failed(result, "limit", ioctl(pool_fd, BTRFS_IOC_QGROUP_LIMIT, &args) == 0 ? 0 : errno);
 }
@@ -276,7 +295,11 @@ void storage_pool_create(int pool_fd, const struct storage_request *request, str
   int kind_fd = open_kind(pool_fd, request->text[0], &id);
   if (storage_failed(result, "name", kind_fd < 0 ? errno : 0)) return;
   struct making m;
-  making_fill(&m, pool_fd, id, request->bytes, true);
+  making_fill(&m, pool_fd, id, request->bytes, request->owner, true);
+  if (storage_failed(result, "owner", request->owner == 0 ? 0 : make_owner(pool_fd, request->owner))) {
+    close(kind_fd);
+    return;
+  }
   storage_failed(result, "create", ioctl(kind_fd, BTRFS_IOC_SUBVOL_CREATE_V2, &m.args) == 0 ? 0 : errno);
   close(kind_fd);
 }
@@ -293,19 +316,23 @@ void storage_pool_snapshot(int pool_fd, const struct storage_request *request, s
   if (!storage_failed(result, "name", kind_fd < 0 ? errno : 0)) {
     struct making m;
     bool simple = quotas_on(pool_fd) == ENABLED_SIMPLE;
-    making_fill(&m, pool_fd, id, request->bytes, simple);
+    making_fill(&m, pool_fd, id, request->bytes, request->owner, simple);
     m.args.fd = source_fd;
     if (request->flags & STORAGE_READONLY) m.args.flags |= BTRFS_SUBVOL_RDONLY;
-    storage_failed(result, "snapshot", ioctl(kind_fd, BTRFS_IOC_SNAP_CREATE_V2, &m.args) == 0 ? 0 : errno);
+    int error = simple && request->owner != 0 ? make_owner(pool_fd, request->owner) : 0;
+    if (!storage_failed(result, "owner", error)) {
+      storage_failed(result, "snapshot", ioctl(kind_fd, BTRFS_IOC_SNAP_CREATE_V2, &m.args) == 0 ? 0 : errno);
+    }
     close(kind_fd);
-    if (result->error == 0 && !simple) limit(pool_fd, request->text[1], request->bytes, result);
+    if (result->error == 0 && !simple) limit(pool_fd, request, request->text[1], result);
   }
   close(source_fd);
 }
 
-int storage_pool_take(int pool_fd, const char *source, const char *name, bool read_only) {
+int storage_pool_take(int pool_fd, const char *source, const char *name, uint64_t owner, bool read_only) {
   struct storage_result result = {0};
-  const struct storage_request request = {.text = {source, name}, .flags = read_only ? STORAGE_READONLY : 0};
+  const struct storage_request request = {
+      .text = {source, name}, .owner = owner, .flags = read_only ? STORAGE_READONLY : 0};
   storage_pool_snapshot(pool_fd, &request, &result);
   return result.error;
 }
@@ -318,7 +345,7 @@ int storage_pool_remove(int pool_fd, const char *name) {
 }
 
 uint64_t storage_pool_waiting(int pool_fd, const char *name) {
-  uint64_t group = group_of(pool_fd, name);
+  uint64_t group = group_of(pool_fd, name, 0);
   return group == 0 ? 0 : group_value(pool_fd, group, "rsv_data");
 }
 
@@ -392,11 +419,11 @@ void storage_pool_rename(int pool_fd, const struct storage_request *request, str
 }
 
 void storage_pool_limit(int pool_fd, const struct storage_request *request, struct storage_result *result) {
-  limit(pool_fd, request->text[0], request->bytes, result);
+  limit(pool_fd, request, request->text[0], result);
 }
 
 void storage_pool_usage(int pool_fd, const struct storage_request *request, struct storage_result *result) {
-  uint64_t group = group_of(pool_fd, request->text[0]);
+  uint64_t group = group_of(pool_fd, request->text[0], request->owner);
   struct statfs info;
   if (storage_failed(result, "name", group == 0 ? errno : 0)) return;
   if (storage_failed(result, "statfs", fstatfs(pool_fd, &info) == 0 ? 0 : errno)) return;

@@ -19,7 +19,7 @@ void storage_pool_delete(int pool_fd, const struct storage_request *request, str
 void storage_pool_limit(int pool_fd, const struct storage_request *request, struct storage_result *result);
 void storage_pool_usage(int pool_fd, const struct storage_request *request, struct storage_result *result);
 /* Snapshots `source` as `name`, without a limit of its own. Returns errno, 0 when done. */
-int storage_pool_take(int pool_fd, const char *source, const char *name, bool read_only);
+int storage_pool_take(int pool_fd, const char *source, const char *name, uint64_t owner, bool read_only);
 /* Removes the subvolume of that name with all in it. Returns errno; 0 also when there is none. */
 int storage_pool_remove(int pool_fd, const char *name);
 /* Bytes of the subvolume that were written and wait in memory; 0 where that is unknown. */

@@ -25,7 +25,7 @@ bool storage_read(struct storage_request *request, uint8_t type, struct cursor *
   struct wire_storage wire;
   bool read = take_bytes(body, &wire, sizeof wire);
   *request = (struct storage_request){
-      .type = type, .bytes = wire.bytes, .flags = wire.flags, .user_fd = (int)wire.user_fd, .first_id = wire.first_id};
+      .type = type, .bytes = wire.bytes, .owner = wire.owner, .flags = wire.flags, .user_fd = (int)wire.user_fd, .first_id = wire.first_id};
   for (int i = 0; i < counts[type - STORAGE_OPEN]; i++) request->text[i] = take_str(body);
   return read && !body->bad && body->left == 0;
 }

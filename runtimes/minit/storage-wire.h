@@ -16,7 +16,7 @@ enum { STORAGE_STEP_BYTES = 48, STORAGE_TEXTS_MAX = 3, STORAGE_VALUES = 6 };
 struct storage_request {
   uint8_t type;
   uint32_t flags;
-  uint64_t bytes;
+  uint64_t bytes, owner;
   int user_fd; /* -1: none */
   uint32_t first_id;
   const char *text[STORAGE_TEXTS_MAX];

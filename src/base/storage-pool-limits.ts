@@ -10,6 +10,10 @@ export const STORAGE_POOL_LIMITS = {
   storage_pool_requests_waiting_max: 8_000,
   /** A request may have to wait for a commit of all that was written, and the last one for all of it. */
   storage_timeout_ms: 60_000,
+  /** Tenants whose limit is known to be set; that of others is set again. */
+  storage_owners_kept: 10_000,
+  /** How often at most the use of a tenant is looked at before something is made for it. */
+  storage_owner_look_ms: 1_000,
   /** A container that is not frozen by then is copied all the same: the copy of each subvolume is of one moment anyway. */
   freeze_ms_max: 1_000,
   /**

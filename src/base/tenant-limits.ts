@@ -426,6 +426,15 @@ export class Quotas {
     return Math.min(this.#disk_limit_mb, Math.max(part_mb, LIMITS.disk_limit_mb_min));
   }
 
+  /**
+   * The most that all files of a tenant's containers, volumes and snapshots may take on the disk: what it may have of each
+   * together. Null: no limit. The storage pool holds it, whatever shares what.
+   */
+  filesMb(tenant_id: string): number | null {
+    const { disk_mb_max, snapshot_mb_max } = this.of(tenant_id);
+    return disk_mb_max === null || snapshot_mb_max === null ? null : disk_mb_max + snapshot_mb_max;
+  }
+
   /** Stands before what adds to a use that the store knows: no two requests at once pass the limit together. */
   guards(tenant_id: string, adds: Partial<Record<LimitName, number>>): QuotaGuard[] {
     const limits = this.of(tenant_id);

@@ -140,7 +140,7 @@ export class Containers {
     failpoint("containers.create.stored");
     return this.#turns.run(id, async () => {
       try {
-        await this.#options.engine.containers.create(id, row.disk_limit_mb);
+        await this.#options.engine.containers.create(id, row.disk_limit_mb, tenant_id);
         failpoint("containers.create.made");
         await this.#run(row);
       } catch (error) {

@@ -64,7 +64,8 @@ export class CopyMaker {
     try {
       // What an earlier process may have left unfinished.
       await storage.remove(target.kind, id);
-      await storage.snapshot({ kind: SNAPSHOT_KIND, id: source.subvolume }, target, false, disk_limit_mb);
+      const from = { kind: SNAPSHOT_KIND, id: source.subvolume } as const;
+      await storage.snapshot(from, target, false, disk_limit_mb, tenant_id);
       await engine.containers.create(id, disk_limit_mb);
       await engine.containers.renew(tenant_id, id);
       failpoint("snapshots.copy.filled");

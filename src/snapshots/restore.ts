@@ -103,8 +103,9 @@ export class Restore {
         const { disk_limit_mb } = row;
         await storage.remove(kind, other);
         // One that never started may have no files yet.
-        await storage.create(kind, container_id, disk_limit_mb);
-        await storage.snapshot({ kind: SNAPSHOT_KIND, id: snapshot_id }, { kind, id: other }, false, disk_limit_mb);
+        await storage.create(kind, container_id, disk_limit_mb, tenant_id);
+        const from = { kind: SNAPSHOT_KIND, id: snapshot_id } as const;
+        await storage.snapshot(from, { kind, id: other }, false, disk_limit_mb, tenant_id);
         failpoint("snapshots.restore.filled");
         await storage.exchange(kind, container_id, other);
         failpoint("snapshots.restore.exchanged");

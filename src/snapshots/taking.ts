@@ -139,7 +139,7 @@ export class Taking {
       // It is neither started nor deleted meanwhile.
       containers.inTurn(row.id, async () => {
         await containers.held(row.tenant_id, row.id);
-        return engine.containers.snapshot(row.id, { kind: SNAPSHOT_KIND, id }, pairs);
+        return engine.containers.snapshot(row.id, { kind: SNAPSHOT_KIND, id }, pairs, row.tenant_id);
       });
     const isAppConsistent = modes.consistency_mode === "app-consistent";
     const { result, hooks } = isAppConsistent
@@ -244,7 +244,7 @@ export class Taking {
   async #takeVolume(row: SnapshotRow): Promise<SnapshotDetails> {
     const { storage } = this.#options.engine;
     const from = { kind: "volumes" as const, id: row.volume_id ?? "" };
-    await storage.snapshots([{ from, to: { kind: SNAPSHOT_KIND, id: row.id } }], true, null);
+    await storage.snapshots([{ from, to: { kind: SNAPSHOT_KIND, id: row.id } }], true, null, row.tenant_id);
     return row.details;
   }
 

@@ -81,6 +81,8 @@ export interface TenantsOptions {
   readonly idempotency: { erase(tenant_id: string): Promise<void> };
   readonly quotas: Quotas;
   readonly shares: TenantShares;
+  /** Limits what all files of a tenant take on the disk as its limits say. */
+  readonly limitFiles: (tenant_id: string) => Promise<void>;
   /** Processes and threads of a tenant's containers. */
   readonly processCount: (tenant_id: string) => number;
 }
@@ -196,6 +198,7 @@ export class Tenants {
 
   /** Changes what is given. A limit below what is in use stops what is new, not what is there. Throws NOT_FOUND, NAME_TAKEN. */
   async update(tenant_id: string, { name, limits }: UpdateTenant): Promise<TenantRecord> {
+    const { limitFiles } = this.#options;
     const record = await this.#get(tenant_id);
     const fields = Object.entries(given({ ...limits, name }));
     if (fields.length === 0) return record;
@@ -223,6 +226,7 @@ export class Tenants {
       throw nameTaken(name ?? "");
     }
     if (limits.disk_mb_max !== undefined) await this.#limitDisks(tenant_id);
+    if (limits.disk_mb_max !== undefined || limits.snapshot_mb_max !== undefined) await limitFiles(tenant_id);
     return this.#get(tenant_id);
   }
 

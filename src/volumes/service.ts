@@ -100,7 +100,7 @@ export class Volumes {
   /** Throws NAME_TAKEN, QUOTA_EXCEEDED, CAPACITY_FULL. */
   create(tenant_id: string, input: Pick<CreateVolume, "name" | "labels" | "quota_mb">): Promise<VolumeRecord> {
     return this.#create(tenant_id, input, async (id, quota_mb) => {
-      await this.#options.storage().create("volumes", id, quota_mb);
+      await this.#options.storage().create("volumes", id, quota_mb, tenant_id);
     });
   }
 
@@ -111,7 +111,7 @@ export class Volumes {
     input: Pick<CreateVolume, "name" | "labels" | "quota_mb">,
   ): Promise<VolumeRecord> {
     return this.#create(tenant_id, input, async (id, quota_mb) => {
-      await this.#options.storage().snapshot(from, { kind: "volumes", id }, false, quota_mb);
+      await this.#options.storage().snapshot(from, { kind: "volumes", id }, false, quota_mb, tenant_id);
     });
   }
 

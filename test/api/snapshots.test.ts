@@ -406,6 +406,43 @@ describe("a schedule", () => {
   });
 });
 
+describe("the disk of a tenant", () => {
+  it("counts what its copies hold, also when what they were copied from is gone, and is given back with the last", async () => {
+    const limits = { disk_mb_max: 96, snapshot_mb_max: 64 };
+    const { body: tenant } = await daemon.call("POST", "/api/tenants", { name: "small", limits });
+    const { body: key } = await daemon.call("POST", `/api/tenants/${tenant.tenant_id}/api-keys`, { name: "k" });
+    const own = new SnapshotUser(daemon, tenant.tenant_id, { "x-api-key": key.key });
+    const run = async (id: string, line: string) =>
+      (await own.ok("POST", `/api/containers/${id}/exec`, { command: ["sh", "-c", line] })).exit_code;
+    await own.ok("POST", "/api/containers", { name: "c0", disk_limit_mb: 48, memory_limit_mb: 256 });
+    let grown = 0;
+    for (let i = 0; i < 8; i++) {
+      // What each generation writes stays in all that follow, whose limit counts only what they write themselves.
+      const code = await run(`c${i}`, `head -c 40000000 /dev/urandom > /root/${i} && sync`);
+      if (code !== 0) break;
+      grown += 40;
+      const { result } = await own.fork(`c${i}`, { name: `c${i + 1}`, resume_policy: "immediate" }).catch(() => ({
+        result: null,
+      }));
+      if (result === null) break;
+      await own.ok("DELETE", `/api/containers/c${i}`);
+    }
+    expect(grown).toBeGreaterThanOrEqual(80);
+    expect(grown).toBeLessThanOrEqual(160);
+    const { containers: left } = await own.ok("GET", "/api/containers");
+    for (const { container_id } of left) await own.ok("DELETE", `/api/containers/${container_id}`);
+    // The kernel gives space back in its own time.
+    await eventually("there is room again", async () => {
+      const body = { name: "again", disk_limit_mb: 48, memory_limit_mb: 256 };
+      const made = await own.call("POST", "/api/containers", body);
+      expect([201, 403, 503]).toContain(made.status);
+      return made.status === 201;
+    });
+    expect(await run("again", "head -c 40000000 /dev/zero > /root/x && sync")).toBe(0);
+    await daemon.call("DELETE", `/api/tenants/${tenant.tenant_id}?force=true`);
+  });
+});
+
 describe("a restored container", () => {
   it("has the files of the snapshot, its own settings, and runs again", async () => {
     const { container_id } = await containers.create({ name: "box" });

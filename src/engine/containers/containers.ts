@@ -222,12 +222,17 @@ export class LocalContainers implements Containers {
     return writeDifference(this.#host, request);
   }
 
-  snapshot(id: string, to: SubvolumeName, others: readonly SnapshotPair[]): Promise<SnapshotPause> {
+  snapshot(
+    id: string,
+    to: SubvolumeName,
+    others: readonly SnapshotPair[],
+    owner: string | null,
+  ): Promise<SnapshotPause> {
     // The end of one would thaw the container under the other.
     return this.#snapshots.run(id, async () => {
       const pairs = [{ from: { kind: "containers" as const, id }, to }, ...others];
       try {
-        return await this.#host.storage.snapshots(pairs, true, this.#running.freezer(id));
+        return await this.#host.storage.snapshots(pairs, true, this.#running.freezer(id), owner);
       } finally {
         this.#running.thaw(id);
       }
@@ -246,8 +251,8 @@ export class LocalContainers implements Containers {
     return this.#running.ids;
   }
 
-  async create(id: string, disk_mb: number | null): Promise<void> {
-    await this.#host.storage.create("containers", id, disk_mb);
+  async create(id: string, disk_mb: number | null, owner: string | null = null): Promise<void> {
+    await this.#host.storage.create("containers", id, disk_mb, owner);
     mkdirSync(this.directory(id), { recursive: true, mode: 0o700 });
   }
 
@@ -286,7 +291,7 @@ export class LocalContainers implements Containers {
       invariant((slot.user !== null) === hasUser, "a slot is as was decided");
       failpoint("containers.start.slot");
       // Idempotent: what was made just before a power cut may be lost.
-      await this.#host.storage.create("containers", id, spec.disk_limit_mb);
+      await this.#host.storage.create("containers", id, spec.disk_limit_mb, spec.tenant_id);
       this.#host.network.attribute(slot, spec.tenant_id);
       const below = slot.user === null ? { lower } : { lower, user: slot.user };
       const policing = this.#host.network.setPolicy(slot, policyOf(spec));

@@ -71,6 +71,8 @@ export interface StorageRequest {
   readonly type: number;
   readonly texts: readonly string[];
   readonly bytes?: number;
+  /** Number of the tenant's quota group, below 2^48; 0: none. */
+  readonly owner?: number;
   readonly flags?: number;
   readonly user?: UserNamespace;
 }
@@ -257,10 +259,11 @@ export class LauncherClient {
   }
 
   /** Rejects only when the launcher is lost or does not answer in time; then the request may still be carried out. */
-  async storage({ type, texts, bytes = 0, flags = 0, user }: StorageRequest): Promise<StorageAnswer> {
-    const answer = await this.#call(type, 20 + strsBytes(texts), LIMITS.storage_timeout_ms, (frame) => {
+  async storage({ type, texts, bytes = 0, owner = 0, flags = 0, user }: StorageRequest): Promise<StorageAnswer> {
+    const answer = await this.#call(type, 28 + strsBytes(texts), LIMITS.storage_timeout_ms, (frame) => {
       frame
         .u64(bytes)
+        .u64(owner)
         .u32(flags)
         .u32(user?.fd ?? NO_FD)
         .u32(user?.first_id ?? 0)

@@ -184,8 +184,8 @@ export interface ProcessList {
 export interface Containers {
   /** Ids of those that run. */
   readonly ids: readonly string[];
-  /** Makes the root file system of a container, at most `disk_mb` large. Rejects with CAPACITY_FULL. Safe to repeat. */
-  create(id: string, disk_mb: number | null): Promise<void>;
+  /** Makes the root file system of a container, at most `disk_mb` large, which counts for the tenant `owner`. Rejects with CAPACITY_FULL. Safe to repeat. */
+  create(id: string, disk_mb: number | null, owner?: string | null): Promise<void>;
   /**
    * Starts a container and waits for its minit. Resolves to null, or to its end if its command exited before the daemon
    * had connected. Rejects with START_FAILED, CAPACITY_FULL, NOT_FOUND (the image); then no process, group, slot,
@@ -235,7 +235,12 @@ export interface Containers {
    * Takes read-only snapshots of a container's own files, as `to`, and of other subvolumes, at one moment, while the
    * container is frozen; of one that does not run without that. Rejects as `Storage.snapshots`.
    */
-  snapshot(id: string, to: SubvolumeName, others: readonly SnapshotPair[]): Promise<SnapshotPause>;
+  snapshot(
+    id: string,
+    to: SubvolumeName,
+    others: readonly SnapshotPair[],
+    owner: string | null,
+  ): Promise<SnapshotPause>;
   /**
    * Gives the files of a copy of a container an identity of their own, before its first start: /etc/machine-id, the one of
    * D-Bus and the random seed, where the container wrote them.

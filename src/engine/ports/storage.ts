@@ -63,7 +63,11 @@ export interface StorageStatistics {
   readonly free_mb: number;
 }
 
-/** Every change may be repeated: what is there already, or gone already, is as good as done. */
+/**
+ * Every change may be repeated: what is there already, or gone already, is as good as done. What is made with an `owner`, the
+ * id of a tenant, counts for it as long as anything shares what was written in it, also when it was removed itself. That
+ * needs simple quotas (Linux 6.7); with others it counts as long as it is there, and snapshots do not.
+ */
 export interface Storage {
   /** The subvolume's root, for the launcher and the processes that it starts. */
   subvolume(kind: SubvolumeKind, id: string): string;
@@ -71,7 +75,7 @@ export interface Storage {
    * Makes an empty subvolume with a limit of `limit_mb` megabytes; null: without one. An existing subvolume gets the
    * limit. Resolves to its path. Rejects with CAPACITY_FULL, for an impossible id with INTERNAL.
    */
-  create(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<string>;
+  create(kind: SubvolumeKind, id: string, limit_mb: number | null, owner?: string | null): Promise<string>;
   /**
    * Removes a subvolume with all that is in it, subvolumes that were made inside of it too; its blocks are freed in the
    * background. Resolves also when there is none. Nothing may run in it: open files would live on unseen.
@@ -81,12 +85,29 @@ export interface Storage {
    * Makes `to` what `from` is now, in time that does not depend on its size. A `to` that is there already stays as it
    * is. Rejects with NOT_FOUND when there is no `from`, with CAPACITY_FULL.
    */
-  snapshot(from: SubvolumeName, to: SubvolumeName, isReadonly: boolean, limit_mb: number | null): Promise<string>;
+  snapshot(
+    from: SubvolumeName,
+    to: SubvolumeName,
+    isReadonly: boolean,
+    limit_mb: number | null,
+    owner?: string | null,
+  ): Promise<string>;
   /**
    * Takes several snapshots without limits, all or none, while the group of `freezer` is frozen; null: nothing is. A
    * snapshot that is there already is made anew. Rejects with NOT_FOUND when a source is missing, with CAPACITY_FULL.
    */
-  snapshots(pairs: readonly SnapshotPair[], isReadonly: boolean, freezer: string | null): Promise<SnapshotPause>;
+  snapshots(
+    pairs: readonly SnapshotPair[],
+    isReadonly: boolean,
+    freezer: string | null,
+    owner?: string | null,
+  ): Promise<SnapshotPause>;
+  /** Sets the function that returns the most that an owner's subvolumes may have, in MiB; null: no limit. */
+  boundOwners(maxMb: (owner: string) => number | null): void;
+  /** Sets the limit of an owner again, after a change. */
+  limitOwner(owner: string): Promise<void>;
+  /** Bytes that an owner's subvolumes have, those that were removed and are shared among them. */
+  usageOf(owner: string): Promise<number>;
   /**
    * Gives a subvolume another name of its kind, with all that is in it. Resolves to false if there is a `new_id` already:
    * then nothing changes. Rejects with NOT_FOUND if there is neither.

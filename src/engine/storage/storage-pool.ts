@@ -11,8 +11,10 @@
  *     refused (EDQUOT) before the disk is full, for a full disk would turn the whole pool read-only.
  * S4. Every change may be repeated: what is there already, or gone already, is as good as done.
  */
+import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, rmSync, statfsSync, statSync } from "node:fs";
 import { open, rename, stat, truncate } from "node:fs/promises";
+import { LRUCache } from "lru-cache";
 import type { CancelTimer, Clock } from "../../base/clock.ts";
 import { Semaphore } from "../../base/concurrency.ts";
 import { AppError, errorText } from "../../base/errors.ts";
@@ -78,6 +80,9 @@ export class StoragePool implements Storage {
   #room_bytes = Number.POSITIVE_INFINITY;
   #cancelLook: CancelTimer = () => {};
   #isClosed = false;
+  /** Limits of owners as they are set. A new daemon sets them again. */
+  readonly #owner_limits = new LRUCache<string, OwnerLimit>({ max: LIMITS.storage_owners_kept });
+  #maxMb: (owner: string) => number | null = () => null;
   readonly #differences: string;
   #differences_count = 0;
 
@@ -118,10 +123,47 @@ export class StoragePool implements Storage {
     return `${this.path}/${kind}/${id}`;
   }
 
-  async create(kind: SubvolumeKind, id: string, limit_mb: number | null): Promise<string> {
+  boundOwners(maxMb: (owner: string) => number | null): void {
+    this.#maxMb = maxMb;
+  }
+
+  async limitOwner(owner: string): Promise<void> {
+    const max_mb = this.#maxMb(owner);
+    // A zero quota would mean unlimited.
+    const bytes = max_mb === null ? 0 : Math.max(max_mb * MIB, 1);
+    await this.#done(`owner ${owner}`, { type: FRAME.STORAGE_LIMIT, texts: [""], bytes, owner: ownerNumber(owner) });
+    this.#owner_limits.set(owner, { max_mb, looked_ms: Number.NEGATIVE_INFINITY });
+  }
+
+  async usageOf(owner: string): Promise<number> {
+    const request = { type: FRAME.STORAGE_USAGE, texts: [""], owner: ownerNumber(owner) };
+    const [referenced_bytes = 0, , , , , waiting_bytes = 0] = (await this.#done(`owner ${owner}`, request)).values;
+    return referenced_bytes + waiting_bytes;
+  }
+
+  /**
+   * Returns the number of the owner's group, whose limit is set by then; 0 for nobody. Throws QUOTA_EXCEEDED where its files
+   * already take all that they may: a container without room for its own directories would fail with less to say.
+   */
+  async #owner(owner: string | null): Promise<number> {
+    if (owner === null) return 0;
+    const max_mb = this.#maxMb(owner);
+    if (this.#owner_limits.get(owner)?.max_mb !== max_mb) await this.limitOwner(owner);
+    const known = this.#owner_limits.get(owner);
+    const now_ms = this.#options.clock.monotonicMs();
+    if (max_mb !== null && known !== undefined && now_ms - known.looked_ms >= LIMITS.storage_owner_look_ms) {
+      const used_mb = Math.ceil((await this.usageOf(owner)) / MIB);
+      if (used_mb >= max_mb) throw ownerFull(used_mb, max_mb);
+      known.looked_ms = now_ms;
+    }
+    return ownerNumber(owner);
+  }
+
+  async create(kind: SubvolumeKind, id: string, limit_mb: number | null, of: string | null = null): Promise<string> {
     this.#refuseWhenFull();
     const texts = [`${kind}/${id}`];
-    const answer = await this.#ask({ type: FRAME.STORAGE_CREATE, texts, bytes: (limit_mb ?? 0) * MIB });
+    const owner = await this.#owner(of);
+    const answer = await this.#ask({ type: FRAME.STORAGE_CREATE, texts, bytes: (limit_mb ?? 0) * MIB, owner });
     if (answer.errno === EEXIST) await this.setLimit(kind, id, limit_mb);
     else if (answer.errno !== 0) throw storageError(`subvolume ${kind}/${id}`, answer);
     return this.subvolume(kind, id);
@@ -136,23 +178,32 @@ export class StoragePool implements Storage {
     to: SubvolumeName,
     isReadonly: boolean,
     limit_mb: number | null,
+    of: string | null = null,
   ): Promise<string> {
     this.#refuseWhenFull();
+    const owner = await this.#owner(of);
     const texts = [`${from.kind}/${from.id}`, `${to.kind}/${to.id}`];
     const flags = isReadonly ? STORAGE_READONLY : 0;
-    const answer = await this.#ask({ type: FRAME.STORAGE_SNAPSHOT, texts, bytes: (limit_mb ?? 0) * MIB, flags });
+    const bytes = (limit_mb ?? 0) * MIB;
+    const answer = await this.#ask({ type: FRAME.STORAGE_SNAPSHOT, texts, bytes, owner, flags });
     if (answer.errno === EEXIST) await this.setLimit(to.kind, to.id, limit_mb);
     else if (answer.errno !== 0) throw storageError(`snapshot ${texts.join(" to ")}`, answer);
     return this.subvolume(to.kind, to.id);
   }
 
-  async snapshots(pairs: readonly SnapshotPair[], isReadonly: boolean, freezer: string | null): Promise<SnapshotPause> {
+  async snapshots(
+    pairs: readonly SnapshotPair[],
+    isReadonly: boolean,
+    freezer: string | null,
+    of: string | null = null,
+  ): Promise<SnapshotPause> {
     this.#refuseWhenFull();
+    const owner = await this.#owner(of);
     const nameOf = ({ kind, id }: SubvolumeName) => `${kind}/${id}`;
     const lines = pairs.map(({ from, to }) => `${nameOf(from)} ${nameOf(to)}\n`).join("");
     const flags = isReadonly ? STORAGE_READONLY : 0;
     const bytes = LIMITS.freeze_ms_max * 1_000;
-    const request = { type: FRAME.STORAGE_SNAPSHOTS, texts: [freezer ?? "", lines], bytes, flags };
+    const request = { type: FRAME.STORAGE_SNAPSHOTS, texts: [freezer ?? "", lines], bytes, owner, flags };
     const answer = await this.#gate.run(() =>
       this.#options.withLauncher(async (launcher) => {
         // What a launcher that died has left of them (S4).
@@ -345,6 +396,24 @@ export class StoragePool implements Storage {
     return this.#gate.run(() => this.#options.withLauncher((launcher) => launcher.storage(request)));
   }
 }
+
+interface OwnerLimit {
+  readonly max_mb: number | null;
+  /** Monotonic time of the last look at its use. */
+  looked_ms: number;
+}
+
+function ownerFull(used_mb: number, max_mb: number): AppError {
+  return new AppError("QUOTA_EXCEEDED", `the tenant's files take ${used_mb} MiB of the disk (limit ${max_mb} MiB)`, {
+    details: { expected: [String(max_mb)], received: String(used_mb) },
+    reason_code: "STORAGE_QUOTA_EXCEEDED",
+    hint: "delete containers, volumes and snapshots; what copies share stays until the last of them is deleted",
+  });
+}
+
+/** The number of an owner's quota group: 48 bits of a digest, so that it needs no table. */
+const ownerNumber = (owner: string): number =>
+  Number.parseInt(createHash("sha256").update(owner).digest("hex").slice(0, 12), 16);
 
 function mountError(file: string, answer: StorageAnswer): AppError {
   const { errno, text } = answer;
