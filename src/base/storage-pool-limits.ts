@@ -6,6 +6,9 @@ export const STORAGE_POOL_LIMITS = {
   storage_pool_id_length_max: 64,
   /** Requests that the launcher works on at once, each in a process of its own; it has room for 64 of all kinds. */
   storage_pool_requests_at_once: 8,
+  /** Counts of bytes and comparisons at once, each a process of btrfs, and those that wait for their turn. */
+  storage_readers_at_once: 4,
+  storage_readers_waiting_max: 64,
   /** As many as requests of the API may be under way. */
   storage_pool_requests_waiting_max: 8_000,
   /** A request may have to wait for a commit of all that was written, and the last one for all of it. */

@@ -75,6 +75,10 @@ export class StoragePool implements Storage {
   readonly #gate = new Semaphore(LIMITS.storage_pool_requests_at_once, LIMITS.storage_pool_requests_waiting_max, () => {
     return new AppError("CAPACITY_FULL", "too many queued requests for the storage pool");
   });
+  /** What reads a whole tree takes seconds, in which no start of a container may wait for it. */
+  readonly #readers = new Semaphore(LIMITS.storage_readers_at_once, LIMITS.storage_readers_waiting_max, () => {
+    return new AppError("CAPACITY_FULL", "too many queued reads of snapshots", { retry_after: 1 });
+  });
   /** Last limit on the pool's total (S3); 0: not set yet. */
   #limit_bytes = 0;
   #room_bytes = Number.POSITIVE_INFINITY;
@@ -254,7 +258,7 @@ export class StoragePool implements Storage {
   async space(kind: SubvolumeKind, id: string): Promise<SubvolumeSpace | null> {
     const argv = ["btrfs", "filesystem", "du", "--summarize", "--raw", this.subvolume(kind, id)];
     const timeout_ms = LIMITS.snapshot_space_ms;
-    const ended = await this.#gate.run(() =>
+    const ended = await this.#readers.run(() =>
       this.#options.withLauncher((launcher) => launcher.spawn({ argv, timeout_ms })),
     );
     if (ended.timed_out) return null;
@@ -270,7 +274,7 @@ export class StoragePool implements Storage {
     const pathOf = ({ kind, id }: SubvolumeName) => this.subvolume(kind, id);
     const file = `${this.#differences}/${this.#differences_count++}`;
     const request = { withLauncher, from: from === null ? null : pathOf(from), to: pathOf(to), file };
-    return this.#gate.run(() => readDifferences(request));
+    return this.#readers.run(() => readDifferences(request));
   }
 
   async list(kind: SubvolumeKind): Promise<string[]> {
