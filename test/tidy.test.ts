@@ -94,6 +94,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   "src/cli": [
     "src/client/",
     "src/base/clock.ts",
+    "src/base/concurrency.ts",
     "src/base/limit-texts.ts",
     "src/base/limits.ts",
     "src/base/settings.ts",

@@ -38,6 +38,13 @@ export const CLI_LIMITS = {
   /** A container of `hearth deploy --build` that outlives its client is deleted by the daemon after this time. */
   cli_build_seconds: 3_600,
   cli_build_memory_mb: 1_024,
+  /** The copies and the snapshot of `hearth fork … -- <command>` that outlive their client are deleted after this time. */
+  cli_fork_seconds: 86_400,
+  /** Copies in which `hearth fork` runs its command at the same time. */
+  cli_forks_at_once: 8,
+  /** Lines of the output of each copy, and of its changed files, that `hearth fork` prints. */
+  cli_fork_output_lines_max: 10,
+  cli_fork_changes_max: 20,
   /** A file whose lines `hearth diff` compares; of larger ones it only says that they differ. */
   cli_diff_bytes_max: 64 * 1024,
   cli_diff_lines_max: 2_000,

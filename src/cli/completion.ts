@@ -136,6 +136,7 @@ export function isWord(name: string, isAfterFlags: boolean): boolean {
 type Names = readonly [about: string, names: (session: Session) => Promise<string[]>];
 const FUNCTION: Names = ["function", (session) => session.functionNames()];
 const CONTAINER: Names = ["container", (session) => session.containerNames()];
+const SNAPSHOT: Names = ["snapshot", (session) => session.snapshotNames()];
 const VOLUME: Names = ["volume", (session) => session.volumeNames()];
 const IMAGE: Names = ["image", (session) => session.imageReferences()];
 const REGISTRY: Names = ["registry", (session) => session.registryNames()];
@@ -147,6 +148,8 @@ const NAMES: Readonly<Record<string, readonly Names[]>> = {
   container: [CONTAINER],
   thing: [FUNCTION, CONTAINER],
   "folder|function": [FUNCTION],
+  snapshot: [SNAPSHOT],
+  "other-snapshot": [SNAPSHOT],
   volume: [VOLUME],
   image: [IMAGE],
   registry: [REGISTRY],

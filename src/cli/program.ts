@@ -14,6 +14,7 @@ import { BENCH, COMPLETION, DAEMON_VERBS } from "./verbs/daemon.ts";
 import { FUNCTION_VERBS } from "./verbs/functions.ts";
 import { IMAGES, TOP_IMAGE_VERBS } from "./verbs/images.ts";
 import { SECRETS } from "./verbs/secrets.ts";
+import { SNAPSHOTS } from "./verbs/snapshots.ts";
 import { VOLUMES } from "./verbs/volumes.ts";
 
 /** Flags of every verb. */
@@ -35,6 +36,8 @@ const WORDS: Readonly<Record<string, string>> = {
   container: "name or id",
   thing: "name or id of a function or a container",
   command: "the command and its arguments; put -- before a command that begins with a dash",
+  snapshot: "id, or a name that only one snapshot has",
+  "other-snapshot": "snapshot to compare with: id or name",
   volume: "name",
   secret: "name",
   "volume:path": "a volume and a path in it, for example data:/notes/a.txt",
@@ -200,6 +203,7 @@ export function buildProgram(version: string, start: Start): Command {
   addGroup(program, functions, start);
   addGroup(program, CONTAINERS, start);
   addGroup(program, IMAGES, start);
+  addGroup(program, SNAPSHOTS, start);
   addGroup(program, VOLUMES, start);
   addGroup(program, SECRETS, start);
   addGroup(program, TERMINALS, start);

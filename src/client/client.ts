@@ -36,7 +36,9 @@ type Params<Name extends RouteName> = [ParameterNames<Name>] extends [never]
 /** In a query everything is text on the wire; numbers and flags are written here as what they are. */
 type Query<Q> = [Q] extends [undefined]
   ? { readonly query?: undefined }
-  : { readonly query?: { readonly [K in keyof Q]?: string | number | boolean | undefined } };
+  : { readonly query?: { readonly [K in keyof Q]?: Value | undefined } };
+/** A list is a parameter that is repeated. */
+type Value = string | number | boolean | readonly string[];
 type Body<B> = [B] extends [undefined]
   ? { readonly body?: undefined }
   : object extends B
@@ -95,13 +97,15 @@ export interface ClientOptions {
   readonly url: string;
   /** An API key or an access token; null for what needs none. */
   readonly key: string | null;
+  /** The credential's tenant, for the routes that require the header X-Tenant-Id. */
+  readonly tenant_id?: string;
   /** Until the whole answer is there; none unless given, for a call may take an hour. */
   readonly timeout_ms?: number;
 }
 
 interface AnyRequest {
   readonly params?: Readonly<Record<string, string>> | undefined;
-  readonly query?: Readonly<Record<string, string | number | boolean | undefined>> | undefined;
+  readonly query?: Readonly<Record<string, Value | undefined>> | undefined;
   readonly body?: unknown;
   readonly upload?: SentBody;
   readonly signal?: AbortSignal;
@@ -110,11 +114,13 @@ interface AnyRequest {
 export class Client {
   readonly #url: string;
   readonly #key: string | null;
+  readonly #tenant_id: string | null;
   readonly #timeout_ms: number | null;
 
-  constructor({ url, key, timeout_ms }: ClientOptions) {
+  constructor({ url, key, tenant_id, timeout_ms }: ClientOptions) {
     this.#url = url.replace(/\/+$/, "");
     this.#key = key;
+    this.#tenant_id = tenant_id ?? null;
     this.#timeout_ms = timeout_ms ?? null;
   }
 
@@ -158,10 +164,13 @@ export class Client {
     const path = pattern.replace(/:(\w+)|\*$/g, (_, parameter = "path") => encodeURIComponent(params[parameter] ?? ""));
     const url = new URL(this.#url + path);
     for (const [field, value] of Object.entries(query)) {
-      if (value !== undefined) url.searchParams.set(field, String(value));
+      for (const one of Array.isArray(value) ? value : [value]) {
+        if (one !== undefined) url.searchParams.append(field, String(one));
+      }
     }
     const headers: Record<string, string> = {};
     if (this.#key !== null) headers["x-api-key"] = this.#key;
+    if (this.#tenant_id !== null) headers["x-tenant-id"] = this.#tenant_id;
     if (body !== undefined) headers["content-type"] = "application/json";
     if (upload !== undefined) {
       headers["content-type"] = upload.content_type;

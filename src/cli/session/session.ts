@@ -21,10 +21,12 @@ export type Flags = Readonly<Record<string, unknown>>;
 
 export type FunctionRecord = ResponseOf<"GET /api/functions/:function_id">;
 export type ContainerRecord = ResponseOf<"GET /api/containers/:container_id">;
+export type SnapshotRecord = ResponseOf<"GET /api/snapshots">["snapshots"][number];
 export type InvocationRecord = ResponseOf<"GET /api/functions/:function_id/invocations/:invocation_id">;
 
 const FUNCTION_ID = /^fn_[0-9a-z]{16}$/;
 const CONTAINER_ID = /^ctr_[0-9a-z]{16}$/;
+const SNAPSHOT_ID = /^snp_[0-9a-z]{16}$/;
 const TENANT_ID = /^(ten_[0-9a-z]{16}|default)$/;
 
 /** What was asked for by its name, and how to learn which names there are. */
@@ -52,6 +54,7 @@ export class Session {
   /** What Ctrl-C ends with: success for what only it can end. Null: it ends a child, which then ends this. */
   interrupt_exit_code: number | null = EXIT.interrupted;
   #target: Target | null = null;
+  #own_tenant: Promise<string> | null = null;
 
   constructor({ terminal, clock, environment, flags }: SessionOptions) {
     this.terminal = terminal;
@@ -73,6 +76,15 @@ export class Session {
 
   client(timeout_ms: number = LIMITS.cli_request_timeout_ms): Client {
     return new Client({ url: this.target.url, key: this.target.key, timeout_ms });
+  }
+
+  /** A client for routes that require the credential's tenant, whose id the first call requests from the daemon. */
+  async tenantClient(timeout_ms: number = LIMITS.cli_request_timeout_ms): Promise<Client> {
+    const { url, key } = this.target;
+    this.#own_tenant ??= this.client(timeout_ms)
+      .request("GET /api/tenant")
+      .then(({ tenant_id }) => tenant_id);
+    return new Client({ url, key, tenant_id: await this.#own_tenant, timeout_ms });
   }
 
   get now(): number {
@@ -115,6 +127,24 @@ export class Session {
     throw new Failure(EXIT.refused, `${named.error_message} [NOT_FOUND]`, hint);
   }
 
+  /** The id of a snapshot, from its id or from a name that only one snapshot has. */
+  async snapshotId(nameOrId: string): Promise<string> {
+    if (SNAPSHOT_ID.test(nameOrId)) return nameOrId;
+    const client = await this.tenantClient();
+    const { snapshots } = await readList("snapshots", undefined, (query) =>
+      client.request("GET /api/snapshots", { query }),
+    );
+    const [found, ...others] = snapshots.filter(({ name }) => name === nameOrId);
+    if (found === undefined) {
+      const hint = didYouMean(nameOrId, snapshotWords(snapshots)) ?? "to list snapshots: hearth snapshot ls";
+      throw new Failure(EXIT.refused, `no snapshot named '${nameOrId}'`, hint);
+    }
+    if (others.length === 0) return found.snapshot_id;
+    const ids = [found, ...others].map(({ snapshot_id }) => snapshot_id).slice(0, IDS_SHOWN);
+    const message = `name '${nameOrId}' is ambiguous: ${others.length + 1} snapshots have it`;
+    throw new Failure(EXIT.refused, message, `give an id, the newest first: ${ids.join(", ")}`);
+  }
+
   /** The path parameter of a volume, which goes by its name alone. */
   volume(name: string): { readonly name: string } {
     this.sought = { word: name, names: () => this.volumeNames() };
@@ -133,6 +163,15 @@ export class Session {
 
   containerNames(): Promise<string[]> {
     return this.#names(async (client, query) => (await client.request("GET /api/containers", { query })).containers);
+  }
+
+  /** Names of snapshots, and ids of those without a name of their own. */
+  snapshotNames(): Promise<string[]> {
+    return this.#names(async (_, query) => {
+      const client = await this.tenantClient(LIMITS.cli_aside_timeout_ms);
+      const { snapshots } = await client.request("GET /api/snapshots", { query });
+      return snapshotWords(snapshots).map((name) => ({ name }));
+    });
   }
 
   volumeNames(): Promise<string[]> {
@@ -208,6 +247,16 @@ export class Session {
       isAsked ? `showing the newest ${shown_count}; --limit shows more` : `showing only the newest ${shown_count}`,
     );
   }
+}
+
+/** Ids that a message about an ambiguous name lists. */
+const IDS_SHOWN = 5;
+
+/** The word for each snapshot: its name if no other one has it, else its id. */
+function snapshotWords(snapshots: readonly SnapshotRecord[]): string[] {
+  const counts = new Map<string | null, number>();
+  for (const { name } of snapshots) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return snapshots.map(({ name, snapshot_id }) => (name !== null && counts.get(name) === 1 ? name : snapshot_id));
 }
 
 export function isRefusal(error: unknown, code: string): boolean {

@@ -13,6 +13,7 @@ import {
   type Verb,
 } from "../session/verb.ts";
 import { PULL } from "./pull-flag.ts";
+import { COPY_VERBS } from "./snapshots.ts";
 
 const STATES = ["created", "starting", "running", "exited", "error"];
 
@@ -237,7 +238,7 @@ const CHANGES: readonly Verb[] = [
 ];
 
 /** Verbs of containers whose names no verb of functions has. */
-export const CONTAINER_VERBS: readonly Verb[] = [RUN, EXEC, ...LOOKS, ...CHANGES];
+export const CONTAINER_VERBS: readonly Verb[] = [RUN, EXEC, ...LOOKS, ...CHANGES, ...COPY_VERBS];
 
 const LOG_FLAGS: readonly Flag[] = [
   { flags: "-f, --follow", about: "follow new lines until Ctrl-C or until the container exits" },

@@ -1,0 +1,193 @@
+/**
+ * `hearth fork <container> -- <command>`: the command runs in copies of a container, which are deleted after it.
+ *
+ * T1. Whatever ends it (the command, a failure, Ctrl-C), all copies and the snapshot are deleted unless --keep is given.
+ *     What cannot be deleted is named, and the daemon deletes it after a day.
+ * T2. The copies are known by id before they exist, so that an interrupt between misses none.
+ */
+import { each } from "../../base/concurrency.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { counted } from "../../base/plurals.ts";
+import type { Client } from "../../client/client.ts";
+import { deadline } from "../containers/exec.ts";
+import { accepted, succeeded } from "../daemon/operations.ts";
+import { shellWord, visible } from "../output/text.ts";
+import { EXIT } from "../session/failure.ts";
+import { readList } from "../session/pages.ts";
+import { type Flags, isRefusal, type Session } from "../session/session.ts";
+import { type ForkOutcome, outcomeText } from "./fork-text.ts";
+import { labelsOf, modesOf, noteWarnings } from "./snapshots.ts";
+
+const EXECUTION = { execution: "async" as const };
+
+/** Label of a volume that was copied for a container: the container's id. */
+const VOLUME_LABEL = "hearth.copied_for";
+
+interface Copy {
+  readonly name: string;
+  readonly container_id: string | null;
+  readonly error: string | null;
+}
+
+export async function runInForks(session: Session, name: string, command: string[], flags: Flags): Promise<void> {
+  const trial = new Trial(session, await session.tenantClient(LIMITS.cli_call_timeout_ms), flags);
+  const outcomes = await trial.run(await session.containerId(name), name, command);
+  if (outcomes === null) {
+    process.exitCode = EXIT.interrupted;
+    return;
+  }
+  const { snapshot_id } = trial;
+  const isKept = flags.keep === true;
+  session.show({ snapshot_id, is_kept: isKept, forks: outcomes }, () =>
+    outcomes.map((outcome) => outcomeText(outcome, session.terminal.paint)).join(""),
+  );
+  if (isKept && session.flags.json !== true) session.terminal.note(`snapshot ${snapshot_id} and the copies are kept`);
+  process.exitCode = outcomes.every(({ exit_code }) => exit_code === 0) ? EXIT.success : EXIT.refused;
+}
+
+class Trial {
+  readonly #session: Session;
+  readonly #client: Client;
+  readonly #flags: Flags;
+  readonly #interrupt = new AbortController();
+  /** T2. */
+  readonly #container_ids: string[] = [];
+  snapshot_id: string | null = null;
+
+  constructor(session: Session, client: Client, flags: Flags) {
+    this.#session = session;
+    this.#client = client;
+    this.#flags = flags;
+  }
+
+  /** Null if Ctrl-C ended it. */
+  async run(container_id: string, name: string, command: string[]): Promise<ForkOutcome[] | null> {
+    const session = this.#session;
+    const onInterrupt = (): void => {
+      if (this.#interrupt.signal.aborted) process.exit(EXIT.interrupted);
+      this.#interrupt.abort();
+      if (this.#flags.keep !== true) session.terminal.note("deleting the copies; Ctrl-C again leaves them");
+    };
+    session.interrupt_exit_code = null;
+    process.on("SIGINT", onInterrupt);
+    try {
+      const outcomes = await this.#steps(container_id, name, command);
+      return this.#isInterrupted ? null : outcomes;
+    } finally {
+      // T1.
+      if (this.#flags.keep !== true) await session.terminal.progress("deleting the copies", this.#cleanUp());
+      process.off("SIGINT", onInterrupt);
+      session.interrupt_exit_code = EXIT.interrupted;
+    }
+  }
+
+  get #isInterrupted(): boolean {
+    return this.#interrupt.signal.aborted;
+  }
+
+  async #steps(container_id: string, name: string, command: string[]): Promise<ForkOutcome[]> {
+    const snapshot_id = await this.#takeSnapshot(container_id, name);
+    if (this.#isInterrupted) return [];
+    const copies = await this.#clone(snapshot_id, name);
+    const outcomes = new Map<Copy, ForkOutcome>();
+    const running = each(copies, LIMITS.cli_forks_at_once, async (copy) => {
+      if (!this.#isInterrupted) outcomes.set(copy, await this.#runIn(copy, command));
+    });
+    await this.#session.terminal.progress(`running in ${counted(copies.length, "copy", "copies")}`, running);
+    return copies.flatMap((copy) => outcomes.get(copy) ?? []);
+  }
+
+  async #takeSnapshot(container_id: string, name: string): Promise<string> {
+    const ttl_seconds = this.#flags.keep === true ? undefined : LIMITS.cli_fork_seconds;
+    const body = { ...modesOf(this.#flags), ttl_seconds };
+    const asked = { params: { container_id }, query: EXECUTION, body };
+    const answer = await this.#client.request("POST /api/containers/:container_id/snapshot", asked);
+    if ("snapshot_id" in answer) this.snapshot_id = answer.snapshot_id;
+    const operation = await succeeded(this.#session, accepted(answer), `taking a snapshot of ${name}`);
+    noteWarnings(this.#session, operation);
+    return this.snapshot_id ?? "";
+  }
+
+  async #clone(snapshot_id: string, name: string): Promise<Copy[]> {
+    const flags = this.#flags;
+    const count = (flags.count as number | undefined) ?? 1;
+    const ttl = flags.ttl as number | undefined;
+    const copies: Copy[] = [];
+    for (let n = 1; n <= count && !this.#isInterrupted; n++) {
+      const pattern = (flags.name as string | undefined) ?? `${name}-${snapshot_id.slice(-6)}-{n}`;
+      const own = pattern.includes("{n}") || count === 1 ? pattern.replaceAll("{n}", String(n)) : `${pattern}-${n}`;
+      const body = {
+        ...{ name: own, labels: labelsOf(flags), resume_policy: "immediate" as const },
+        ttl_seconds: ttl ?? (flags.keep === true ? undefined : LIMITS.cli_fork_seconds),
+      };
+      const asked = { params: { snapshot_id }, query: EXECUTION, body };
+      const answer = await this.#client.request("POST /api/snapshots/:snapshot_id/clone", asked);
+      if ("container_ids" in answer) this.#container_ids.push(...answer.container_ids);
+      await succeeded(this.#session, accepted(answer), `cloning ${name}`);
+      copies.push({ name: own, container_id: this.#container_ids.at(-1) ?? null, error: null });
+    }
+    return copies;
+  }
+
+  async #runIn({ name, container_id, error }: Copy, command: string[]): Promise<ForkOutcome> {
+    const nothing = { stdout: "", stderr: "", stdout_truncated: false, stderr_truncated: false, timed_out: false };
+    const failed = { name, container_id, exit_code: null, duration_ms: null, ...nothing };
+    if (container_id === null) return { ...failed, error };
+    try {
+      const body = { command, timeout_ms: deadline(this.#flags) };
+      const asked = { params: { container_id }, body, signal: this.#interrupt.signal };
+      const ended = await this.#client.request("POST /api/containers/:container_id/exec", asked);
+      const { exit_code, stdout, stderr, stdout_truncated, stderr_truncated, timed_out, execution_time_ms } = ended;
+      return {
+        ...{ name, container_id, exit_code, duration_ms: execution_time_ms, timed_out },
+        ...{ stdout, stderr, stdout_truncated, stderr_truncated, error: null },
+      };
+    } catch (thrown) {
+      return { ...failed, error: thrown instanceof Error ? thrown.message : String(thrown) };
+    }
+  }
+
+  /** T1. Never rejects. */
+  async #cleanUp(): Promise<void> {
+    await each(this.#container_ids, LIMITS.cli_forks_at_once, async (container_id) => {
+      const params = { container_id };
+      await this.#remove(`hearth rm -f ${container_id}`, () =>
+        this.#client.request("DELETE /api/containers/:container_id", { params }),
+      );
+    });
+    await this.#remove("hearth volumes list", () => this.#removeVolumes());
+    const { snapshot_id } = this;
+    if (snapshot_id === null) return;
+    const params = { snapshot_id };
+    await this.#remove(`hearth snapshot rm ${snapshot_id}`, () =>
+      this.#client.request("DELETE /api/snapshots/:snapshot_id", { params }),
+    );
+  }
+
+  /** Volumes that were copied with a container are labelled with its id. */
+  async #removeVolumes(): Promise<void> {
+    if (this.#flags.volume === undefined && this.#flags.allVolumes !== true) return;
+    const isOwn = new Set(this.#container_ids);
+    const { volumes } = await readList("volumes", undefined, (query) =>
+      this.#client.request("GET /api/volumes", { query }),
+    );
+    const copied = volumes.filter(({ labels }) => isOwn.has(labels[VOLUME_LABEL] ?? ""));
+    await each(copied, LIMITS.cli_forks_at_once, async ({ name }) => {
+      const asked = { params: { name }, query: { execution: "sync" as const } };
+      await this.#remove(`hearth volumes delete ${shellWord(name)}`, () =>
+        this.#client.request("DELETE /api/volumes/:name", asked),
+      );
+    });
+  }
+
+  /** A thing that is missing counts as removed. */
+  async #remove(command: string, removal: () => Promise<unknown>): Promise<void> {
+    try {
+      await removal();
+    } catch (error) {
+      if (isRefusal(error, "NOT_FOUND")) return;
+      const why = error instanceof Error ? error.message : String(error);
+      this.#session.terminal.note(`not deleted: ${visible(why)}; to delete it: ${command}`);
+    }
+  }
+}

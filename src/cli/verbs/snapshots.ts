@@ -1,0 +1,139 @@
+/** The verbs of snapshots, clones and forks, as they are described; what they do is loaded when one is called. */
+import { collect, type Flag, type Group, LIMIT, seconds, type Verb, wholeNumber } from "../session/verb.ts";
+
+const LABEL: Flag = { flags: "-l, --label <NAME=VALUE>", about: "set a label; repeatable", parse: collect };
+
+/** Flags of what takes a moment of a container. */
+const MODES: readonly Flag[] = [
+  { flags: "--app-consistent", about: "run the container's snapshot hooks before and after" },
+  {
+    flags: "--network <mode>",
+    about: "network of copies: reset (default) publishes no ports",
+    choices: ["reset", "preserve_ns", "preserve_conn_best_effort"],
+  },
+  { flags: "--volume <name>", about: "include this volume; repeatable", parse: collect },
+  { flags: "--all-volumes", about: "include all volumes" },
+];
+
+const COPY_FLAGS: readonly Flag[] = [
+  { flags: "--start", about: "start the new containers" },
+  LABEL,
+  { flags: "--ttl <s>", about: "delete the new containers after this time: seconds, or 12h", parse: seconds },
+];
+
+const TAKEN: readonly Verb[] = [
+  {
+    name: "create",
+    words: ["<container>"],
+    summary: "take a snapshot of a container's files and settings",
+    more: "A running container pauses for milliseconds. The snapshot has no volumes unless --volume or --all-volumes includes them.",
+    flags: [
+      { flags: "--name <name>", about: "name of the snapshot" },
+      ...MODES,
+      { flags: "--ttl <s>", about: "delete the snapshot after this time: seconds, or 12h", parse: seconds },
+      LABEL,
+    ],
+    examples: ["hearth snapshot create box --name first", "hearth snapshot create db --app-consistent --all-volumes"],
+    load: async () => (await import("../snapshots/snapshots.ts")).createSnapshot,
+  },
+  {
+    name: "list",
+    aliases: ["ls"],
+    summary: "list snapshots, newest first",
+    flags: [
+      { flags: "--container <container>", about: "only snapshots of this container" },
+      { flags: "-l, --label <NAME=VALUE>", about: "only snapshots with this label; repeatable", parse: collect },
+      { flags: "-q, --quiet", about: "print only the ids" },
+      LIMIT,
+    ],
+    examples: ["hearth snapshot list", "hearth snapshot ls --container box --label stage=test"],
+    load: async () => (await import("../snapshots/snapshots.ts")).listSnapshots,
+  },
+  {
+    name: "inspect",
+    words: ["<snapshot>"],
+    summary: "show all fields of a snapshot and the space that it takes",
+    examples: ["hearth snapshot inspect first"],
+    load: async () => (await import("../snapshots/snapshots.ts")).inspectSnapshot,
+  },
+  {
+    name: "lineage",
+    words: ["<snapshot>"],
+    summary: "draw the tree of related snapshots and their containers",
+    examples: ["hearth snapshot lineage first"],
+    load: async () => (await import("../snapshots/snapshots.ts")).showLineage,
+  },
+  {
+    name: "pin",
+    words: ["<snapshot...>"],
+    summary: "protect snapshots from deletion and expiry",
+    examples: ["hearth snapshot pin first"],
+    load: async () => (await import("../snapshots/snapshots.ts")).pinSnapshots,
+  },
+  {
+    name: "unpin",
+    words: ["<snapshot...>"],
+    summary: "end the protection of pinned snapshots",
+    examples: ["hearth snapshot unpin first"],
+    load: async () => (await import("../snapshots/snapshots.ts")).unpinSnapshots,
+  },
+  {
+    name: "rm",
+    words: ["<snapshot...>"],
+    summary: "delete snapshots; their clones stay whole",
+    examples: ["hearth snapshot rm first"],
+    load: async () => (await import("../snapshots/snapshots.ts")).deleteSnapshots,
+  },
+];
+
+export const SNAPSHOTS: Group = {
+  name: "snapshot",
+  aliases: ["snapshots", "snap"],
+  summary: "manage snapshots: read-only copies of containers at one moment",
+  verbs: TAKEN,
+};
+
+const FORK: Verb = {
+  name: "fork",
+  words: ["<container>", "[command...]"],
+  summary: "copy a container as it is now, and run a command in the copies",
+  more: "With a command, hearth takes a snapshot, starts the copies, runs the command in all of them and prints per copy its exit code, its output and the files that it changed. '|' marks standard output and '!' standard error. Then hearth deletes the copies and the snapshot unless --keep is given, also on Ctrl-C. The exit code is 0 if the command exited with 0 in every copy, otherwise 1.",
+  flags: [
+    { flags: "--name <pattern>", about: "name of the copies; {n} is replaced by the number of the copy" },
+    { flags: "-n, --count <n>", about: "number of copies, all of the same moment (1)", parse: wholeNumber },
+    ...COPY_FLAGS,
+    { flags: "--keep", about: "with a command: keep the copies and the snapshot" },
+    { flags: "--timeout <s>", about: "with a command: its timeout in each copy (1h)", parse: seconds },
+    ...MODES,
+  ],
+  examples: [
+    "hearth fork box --name 'try-{n}' -n 3 --start",
+    "hearth fork box -n 4 -- sh -c 'cd /srv && make test'",
+    "hearth fork box --keep --json -- ./migrate.sh",
+  ],
+  load: async () => (await import("../snapshots/copies.ts")).fork,
+};
+
+/** Verbs that stand among those of containers. */
+export const COPY_VERBS: readonly Verb[] = [
+  {
+    name: "clone",
+    words: ["<snapshot>"],
+    summary: "make a container from a snapshot, or a volume from one of a volume",
+    flags: [
+      { flags: "--name <name>", about: "name of the container (default: the source's with a suffix)" },
+      ...COPY_FLAGS,
+    ],
+    examples: ["hearth clone first --name again --start"],
+    load: async () => (await import("../snapshots/copies.ts")).clone,
+  },
+  FORK,
+  {
+    name: "restore",
+    words: ["<container>", "<snapshot>"],
+    summary: "replace the files of a container by those of a snapshot",
+    more: "The container keeps its settings, its name and its volumes. A running container is stopped before and started again.",
+    examples: ["hearth restore box first"],
+    load: async () => (await import("../snapshots/copies.ts")).restore,
+  },
+];
