@@ -104,6 +104,21 @@ describe("snapshots", () => {
     expect(drawn).toBe("snp first  now\n├── box  source, running\n└── snp later  now\n    └── again  clone, created\n");
   });
 
+  it("are compared with each other and with a container", async () => {
+    await inside("box", "echo one > /root/a; rm -f /root/b /root/c");
+    await out("snapshot", "create", "box", "--name", "first");
+    await inside("box", "echo two > /root/a; echo b > /root/b; mv /root/b /root/c");
+    await out("snapshot", "create", "box", "--name", "second");
+    expect(await out("snapshot", "diff", "first", "second")).toBe("C /root/a\nA /root/c\n");
+    expect(await hearth("snapshot", "diff", "second", "second")).toEqual({ code: 0, out: "", err: "no differences\n" });
+    await inside("box", "rm /root/c");
+    expect(await out("changes", "box", "--since", "second")).toBe("D /root/c\n");
+    expect(await out("changes", "box")).toContain("A /root/a\n");
+    const part = await hearth("changes", "box", "--limit", "1", "--since", "first");
+    expect(part).toMatchObject({ code: 0, out: "C /root/a\n" });
+    expect((await answer("snapshot", "diff", "first", "second")).changed_count).toBe(1);
+  });
+
   it("belong to the tenant of the key", async () => {
     const { tenant_id } = await answer("tenants", "create", "acme");
     const { key } = await answer("tenants", "keys", "create", tenant_id, "ci");
@@ -160,7 +175,9 @@ describe("fork with a command", () => {
       ["try-2", 1],
       ["try-3", 0],
     ]) {
-      expect(ran.out).toMatch(new RegExp(`^${name} exited with ${code} after \\d.*s\n {2}\\| out\n {2}! err\n`, "m"));
+      expect(ran.out).toMatch(
+        new RegExp(`^${name} exited with ${code} after \\d.*s\n {2}\\| out\n {2}! err\n {2}A /root/new\n(try|$)`, "m"),
+      );
     }
     expect(await left()).toEqual(before);
     expect((await hearth("exec", "box", "--", "ls", "/root/new")).code).not.toBe(0);

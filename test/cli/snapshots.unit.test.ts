@@ -1,11 +1,18 @@
 /** Lineages, outcomes of forks and flags of snapshots as the command line reads and draws them, without a daemon. */
 import { describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
+import { changeLine, leftOut } from "../../src/cli/snapshots/file-changes.ts";
 import { type ForkOutcome, outcomeText } from "../../src/cli/snapshots/fork-text.ts";
 import { lineageTree } from "../../src/cli/snapshots/lineage.ts";
 import { modesOf } from "../../src/cli/snapshots/snapshots.ts";
 
 const paint = (_: unknown, text: string) => text;
+
+const outcome = (fields: Partial<ForkOutcome> = {}): ForkOutcome => ({
+  ...{ name: "try-1", container_id: "ctr_1", exit_code: 0, duration_ms: 1_250, timed_out: false, error: null },
+  ...{ stdout: "", stderr: "", stdout_truncated: false, stderr_truncated: false, changes: null },
+  ...fields,
+});
 
 describe("the lineage", () => {
   const node = (snapshot_id: string, parent_snapshot_id: string | null, name: string | null = null) => ({
@@ -44,12 +51,6 @@ describe("the lineage", () => {
 });
 
 describe("the outcome of a fork", () => {
-  const outcome = (fields: Partial<ForkOutcome> = {}): ForkOutcome => ({
-    ...{ name: "try-1", container_id: "ctr_1", exit_code: 0, duration_ms: 1_250, timed_out: false, error: null },
-    ...{ stdout: "", stderr: "", stdout_truncated: false, stderr_truncated: false },
-    ...fields,
-  });
-
   it("is its exit code and duration, and its output with a mark for each stream", () => {
     expect(outcomeText(outcome({ stdout: "a\tb\n", stderr: "\x1b[2J\n" }), paint)).toBe(
       "try-1 exited with 0 after 1.3 s\n  | a  b\n  ! \\x1b[2J\n",
@@ -69,6 +70,24 @@ describe("the outcome of a fork", () => {
     expect(text).toContain("  … 3 more lines\n");
     const cut = outcomeText(outcome({ stdout: "x\n".repeat(count + 1), stdout_truncated: true }), paint);
     expect(cut).toContain("  … 1 more line (output truncated)\n");
+  });
+});
+
+describe("changed paths", () => {
+  const change = (path: string, kind: "added" | "changed" | "deleted", renamed_from: string | null = null) => ({
+    ...{ path, change: kind, type: "file" as const, size_bytes: 1, renamed_from },
+  });
+
+  it("have a mark each, and their number where some are left out", () => {
+    expect(changeLine(change("/a\n", "deleted"), paint)).toBe("D /a\\n\n");
+    expect(changeLine(change("/b", "added", "/a"), paint)).toBe("A /b (renamed from /a)\n");
+    const count = LIMITS.cli_fork_changes_max + 2;
+    const changes = Array.from({ length: count }, (_, i) => change(`/${i}`, "changed"));
+    const found = { changes, added_count: 0, changed_count: count + 3, deleted_count: 0, is_truncated: true };
+    expect(leftOut(found)).toBe(3);
+    const text = outcomeText(outcome({ changes: found }), paint);
+    expect(text).toContain(`  C /${LIMITS.cli_fork_changes_max - 1}\n  … and 5 more\n`);
+    expect(outcomeText(outcome({ error: "late" }), paint)).toContain("; changed paths unknown: late\n");
   });
 });
 

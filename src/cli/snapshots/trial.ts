@@ -91,7 +91,7 @@ class Trial {
     const copies = await this.#clone(snapshot_id, name);
     const outcomes = new Map<Copy, ForkOutcome>();
     const running = each(copies, LIMITS.cli_forks_at_once, async (copy) => {
-      if (!this.#isInterrupted) outcomes.set(copy, await this.#runIn(copy, command));
+      if (!this.#isInterrupted) outcomes.set(copy, await this.#runIn(copy, command, snapshot_id));
     });
     await this.#session.terminal.progress(`running in ${counted(copies.length, "copy", "copies")}`, running);
     return copies.flatMap((copy) => outcomes.get(copy) ?? []);
@@ -129,21 +129,29 @@ class Trial {
     return copies;
   }
 
-  async #runIn({ name, container_id, error }: Copy, command: string[]): Promise<ForkOutcome> {
+  async #runIn({ name, container_id, error }: Copy, command: string[], since: string): Promise<ForkOutcome> {
     const nothing = { stdout: "", stderr: "", stdout_truncated: false, stderr_truncated: false, timed_out: false };
-    const failed = { name, container_id, exit_code: null, duration_ms: null, ...nothing };
+    const failed = { name, container_id, exit_code: null, duration_ms: null, changes: null, ...nothing };
     if (container_id === null) return { ...failed, error };
+    const { signal } = this.#interrupt;
+    const params = { container_id };
+    const body = { command, timeout_ms: deadline(this.#flags) };
     try {
-      const body = { command, timeout_ms: deadline(this.#flags) };
-      const asked = { params: { container_id }, body, signal: this.#interrupt.signal };
-      const ended = await this.#client.request("POST /api/containers/:container_id/exec", asked);
+      const ended = await this.#client.request("POST /api/containers/:container_id/exec", { params, body, signal });
       const { exit_code, stdout, stderr, stdout_truncated, stderr_truncated, timed_out, execution_time_ms } = ended;
-      return {
+      const outcome = {
         ...{ name, container_id, exit_code, duration_ms: execution_time_ms, timed_out },
-        ...{ stdout, stderr, stdout_truncated, stderr_truncated, error: null },
+        ...{ stdout, stderr, stdout_truncated, stderr_truncated },
       };
+      try {
+        const asked = { params, query: { since }, signal };
+        const changes = await this.#client.request("GET /api/containers/:container_id/changes", asked);
+        return { ...outcome, changes, error: null };
+      } catch (thrown) {
+        return { ...outcome, changes: null, error: textOf(thrown) };
+      }
     } catch (thrown) {
-      return { ...failed, error: thrown instanceof Error ? thrown.message : String(thrown) };
+      return { ...failed, error: textOf(thrown) };
     }
   }
 
@@ -186,8 +194,9 @@ class Trial {
       await removal();
     } catch (error) {
       if (isRefusal(error, "NOT_FOUND")) return;
-      const why = error instanceof Error ? error.message : String(error);
-      this.#session.terminal.note(`not deleted: ${visible(why)}; to delete it: ${command}`);
+      this.#session.terminal.note(`not deleted: ${visible(textOf(error))}; to delete it: ${command}`);
     }
   }
 }
+
+const textOf = (thrown: unknown): string => (thrown instanceof Error ? thrown.message : String(thrown));

@@ -15,6 +15,8 @@ const MODES: readonly Flag[] = [
   { flags: "--all-volumes", about: "include all volumes" },
 ];
 
+const PATHS: Flag = { flags: "--limit <n>", about: "maximum number of paths", parse: wholeNumber };
+
 const COPY_FLAGS: readonly Flag[] = [
   { flags: "--start", about: "start the new containers" },
   LABEL,
@@ -64,6 +66,15 @@ const TAKEN: readonly Verb[] = [
     load: async () => (await import("../snapshots/snapshots.ts")).showLineage,
   },
   {
+    name: "diff",
+    words: ["<snapshot>", "<other-snapshot>"],
+    summary: "list the paths that differ from one snapshot to another",
+    more: "A marks added paths, C changed and D deleted ones.",
+    flags: [PATHS],
+    examples: ["hearth snapshot diff first second"],
+    load: async () => (await import("../snapshots/file-changes.ts")).diffSnapshots,
+  },
+  {
     name: "pin",
     words: ["<snapshot...>"],
     summary: "protect snapshots from deletion and expiry",
@@ -97,7 +108,7 @@ const FORK: Verb = {
   name: "fork",
   words: ["<container>", "[command...]"],
   summary: "copy a container as it is now, and run a command in the copies",
-  more: "With a command, hearth takes a snapshot, starts the copies, runs the command in all of them and prints per copy its exit code, its output and the files that it changed. '|' marks standard output and '!' standard error. Then hearth deletes the copies and the snapshot unless --keep is given, also on Ctrl-C. The exit code is 0 if the command exited with 0 in every copy, otherwise 1.",
+  more: "With a command, hearth takes a snapshot, starts the copies, runs the command in all of them and prints per copy its exit code, the beginning of its output and the paths that it changed. '|' marks standard output, '!' standard error, A added paths, C changed and D deleted ones. Then hearth deletes the copies and the snapshot unless --keep is given, also on Ctrl-C. The exit code is 0 if the command exited with 0 in every copy, otherwise 1.",
   flags: [
     { flags: "--name <pattern>", about: "name of the copies; {n} is replaced by the number of the copy" },
     { flags: "-n, --count <n>", about: "number of copies, all of the same moment (1)", parse: wholeNumber },
@@ -135,5 +146,14 @@ export const COPY_VERBS: readonly Verb[] = [
     more: "The container keeps its settings, its name and its volumes. A running container is stopped before and started again.",
     examples: ["hearth restore box first"],
     load: async () => (await import("../snapshots/copies.ts")).restore,
+  },
+  {
+    name: "changes",
+    words: ["<container>"],
+    summary: "list the paths that a container added, changed or deleted",
+    more: "hearth compares with the container's image, or with a snapshot. A marks added paths, C changed and D deleted ones.",
+    flags: [{ flags: "--since <snapshot>", about: "compare with this snapshot" }, PATHS],
+    examples: ["hearth changes box", "hearth changes box --since first"],
+    load: async () => (await import("../snapshots/file-changes.ts")).listChanges,
   },
 ];
