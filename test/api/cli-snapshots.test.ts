@@ -131,6 +131,28 @@ describe("snapshots", () => {
   });
 });
 
+describe("images", () => {
+  it("are made from a snapshot and from a container, and a snapshot is written as tar", async () => {
+    await inside("box", "echo one > /root/a");
+    await out("snapshot", "create", "box", "--name", "first");
+    expect(await out("snapshot", "export", "first", "tools:1")).toMatch(/tools:1 is made\n$/);
+    await inside("box", "echo two > /root/a");
+    expect(await out("commit", "box", "tools:2")).toMatch(/tools:2 is made\n$/);
+    for (const [tag, text] of [
+      ["1", "one\n"],
+      ["2", "two\n"],
+    ]) {
+      const ran = await out("run", "--rm", "--image", `tools:${tag}`, "--oci", "--", "cat", "/root/a");
+      expect(ran).toBe(text);
+    }
+    await out("rmi", "tools:1", "tools:2");
+    expect(await out("snapshot", "export", "first", "-o", "files.tar")).toMatch(/ saved to files.tar\n$/);
+    const { out: listed } = await shell().bash("tar -xOf files.tar root/a ./root/a 2>/dev/null");
+    expect(listed).toBe("one\n");
+    expect((await hearth("snapshot", "export", "first", "x:1", "-o", "y")).code).toBe(2);
+  });
+});
+
 describe("copies", () => {
   it("are made from a snapshot and from a container, and started on request", async () => {
     await inside("box", "echo one > /root/a");
@@ -147,6 +169,10 @@ describe("copies", () => {
     expect(await out("fork", "box", "--name", "twin", "--start")).toMatch(/^twin is running/);
     expect(await inside("twin", "cat /root/a")).toBe("two\n");
     expect(await out("fork", "box", "--name", "try-{n}", "-n", "3")).toMatch(/^(try-[123] is made \(ctr_\w+\)\n){3}$/);
+    expect(await out("clone", "first", "--name", "many", "-n", "2", "--start")).toMatch(
+      /^(many-[12] is made .*\n){2}$/,
+    );
+    expect(await inside("many-2", "cat /root/a")).toBe("one\n");
     const partly = await hearth("fork", "box", "--name", "try-{n}", "-n", "4");
     expect(partly).toMatchObject({ code: 1, out: expect.stringMatching(/^try-4 is made \(ctr_\w+\)\n$/) });
     expect(partly.err).toMatch(/^hearth: try-1: .*\[NAME_TAKEN\]\n/);

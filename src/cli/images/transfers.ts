@@ -26,12 +26,25 @@ export async function pushImage(session: Session, [reference = "", target]: Word
 
 export async function saveImage(session: Session, [reference = ""]: Words, flags: Flags): Promise<void> {
   const file = flags.output as string | undefined;
-  if (file === undefined && process.stdout.isTTY) {
-    throw usage("an archive is not written to a terminal", "give --output <file>, or redirect standard output");
-  }
+  checkArchiveTarget(file);
   const { pieces } = await session
     .client(LIMITS.cli_call_timeout_ms)
     .open("GET /api/oci/images/save", { query: { reference } });
+  await receiveArchive(session, pieces, file);
+}
+
+/** Throws a usage failure if an archive would be written to a terminal. */
+export function checkArchiveTarget(file: string | undefined): void {
+  if (file !== undefined || !process.stdout.isTTY) return;
+  throw usage("an archive is not written to a terminal", "give --output <file>, or redirect standard output");
+}
+
+/** Writes an archive to a file, or to standard output, and shows the progress. */
+export async function receiveArchive(
+  session: Session,
+  pieces: AsyncIterable<Uint8Array>,
+  file: string | undefined,
+): Promise<void> {
   const passed = { bytes: 0 };
   const archive = metered(session, "receiving", pieces, { bytes: null }, passed);
   if (file === undefined) {

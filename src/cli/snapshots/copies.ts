@@ -5,18 +5,9 @@ import { accepted, succeeded } from "../daemon/operations.ts";
 import { shellWord, visible } from "../output/text.ts";
 import { EXIT, usage } from "../session/failure.ts";
 import type { Flags, Session, Words } from "../session/session.ts";
-import { labelsOf, modesOf, noteWarnings } from "./snapshots.ts";
+import { type CopyItem, labelsOf, modesOf, noteWarnings } from "./snapshots.ts";
 
 type Operation = ResponseOf<"GET /api/operations/:operation_id">;
-
-/** A part of an operation that makes several containers. */
-export interface CopyItem {
-  readonly name: string;
-  readonly status: "succeeded" | "failed";
-  readonly container_id?: string;
-  readonly error_code?: string;
-  readonly error?: string;
-}
 
 const EXECUTION = { execution: "async" as const };
 
@@ -25,6 +16,7 @@ function copyFields(flags: Flags) {
     name: flags.name as string | undefined,
     labels: labelsOf(flags),
     ttl_seconds: flags.ttl as number | undefined,
+    count: flags.count as number | undefined,
     resume_policy: flags.start === true ? ("immediate" as const) : undefined,
   };
 }
@@ -54,7 +46,7 @@ export async function fork(session: Session, [name = "", ...command]: Words, fla
   }
   const params = { container_id: await session.containerId(name) };
   const client = await session.tenantClient();
-  const body = { ...copyFields(flags), ...modesOf(flags), count: flags.count as number | undefined };
+  const body = { ...copyFields(flags), ...modesOf(flags) };
   const request = { params, query: EXECUTION, body };
   const operation_id = accepted(await client.request("POST /api/containers/:container_id/fork", request));
   await showCopies(session, await succeeded(session, operation_id, `forking ${name}`));

@@ -14,6 +14,15 @@ import { lineageTree } from "./lineage.ts";
 type Detail = ResponseOf<"GET /api/snapshots/:snapshot_id">;
 type Taken = RequestOf<"POST /api/containers/:container_id/snapshot">["body"];
 
+/** A part of an operation that makes several containers. */
+export interface CopyItem {
+  readonly name: string;
+  readonly status: "succeeded" | "failed";
+  readonly container_id?: string;
+  readonly error_code?: string;
+  readonly error?: string;
+}
+
 export const labelsOf = ({ label }: Flags) => (label === undefined ? undefined : pairs(label as string[], "--label"));
 
 /** What flags say about a moment: its consistency, network and volumes. */

@@ -16,7 +16,7 @@ import { EXIT } from "../session/failure.ts";
 import { readList } from "../session/pages.ts";
 import { type Flags, isRefusal, type Session } from "../session/session.ts";
 import { type ForkOutcome, outcomeText } from "./fork-text.ts";
-import { labelsOf, modesOf, noteWarnings } from "./snapshots.ts";
+import { type CopyItem, labelsOf, modesOf, noteWarnings } from "./snapshots.ts";
 
 const EXECUTION = { execution: "async" as const };
 
@@ -32,16 +32,16 @@ interface Copy {
 export async function runInForks(session: Session, name: string, command: string[], flags: Flags): Promise<void> {
   const trial = new Trial(session, await session.tenantClient(LIMITS.cli_call_timeout_ms), flags);
   const outcomes = await trial.run(await session.containerId(name), name, command);
+  const { snapshot_id } = trial;
+  const isKept = flags.keep === true;
+  if (isKept && session.flags.json !== true) session.terminal.note(`snapshot ${snapshot_id} and the copies are kept`);
   if (outcomes === null) {
     process.exitCode = EXIT.interrupted;
     return;
   }
-  const { snapshot_id } = trial;
-  const isKept = flags.keep === true;
   session.show({ snapshot_id, is_kept: isKept, forks: outcomes }, () =>
     outcomes.map((outcome) => outcomeText(outcome, session.terminal.paint)).join(""),
   );
-  if (isKept && session.flags.json !== true) session.terminal.note(`snapshot ${snapshot_id} and the copies are kept`);
   process.exitCode = outcomes.every(({ exit_code }) => exit_code === 0) ? EXIT.success : EXIT.refused;
 }
 
@@ -110,23 +110,28 @@ class Trial {
 
   async #clone(snapshot_id: string, name: string): Promise<Copy[]> {
     const flags = this.#flags;
-    const count = (flags.count as number | undefined) ?? 1;
-    const ttl = flags.ttl as number | undefined;
-    const copies: Copy[] = [];
-    for (let n = 1; n <= count && !this.#isInterrupted; n++) {
-      const pattern = (flags.name as string | undefined) ?? `${name}-${snapshot_id.slice(-6)}-{n}`;
-      const own = pattern.includes("{n}") || count === 1 ? pattern.replaceAll("{n}", String(n)) : `${pattern}-${n}`;
-      const body = {
-        ...{ name: own, labels: labelsOf(flags), resume_policy: "immediate" as const },
-        ttl_seconds: ttl ?? (flags.keep === true ? undefined : LIMITS.cli_fork_seconds),
-      };
-      const asked = { params: { snapshot_id }, query: EXECUTION, body };
-      const answer = await this.#client.request("POST /api/snapshots/:snapshot_id/clone", asked);
-      if ("container_ids" in answer) this.#container_ids.push(...answer.container_ids);
-      await succeeded(this.#session, accepted(answer), `cloning ${name}`);
-      copies.push({ name: own, container_id: this.#container_ids.at(-1) ?? null, error: null });
-    }
-    return copies;
+    const body = {
+      ...{ name: flags.name as string | undefined, count: flags.count as number | undefined },
+      ...{ labels: labelsOf(flags), resume_policy: "immediate" as const },
+      ttl_seconds: (flags.ttl as number | undefined) ?? (flags.keep === true ? undefined : LIMITS.cli_fork_seconds),
+    };
+    const asked = { params: { snapshot_id }, query: EXECUTION, body };
+    const answer = await this.#client.request("POST /api/snapshots/:snapshot_id/clone", asked);
+    if ("container_ids" in answer) this.#container_ids.push(...answer.container_ids);
+    // Not interrupted: a copy can be deleted when it is complete.
+    const { items } = await succeeded(this.#session, accepted(answer), `starting copies of ${name}`);
+    if (items === null) return this.#onlyCopy();
+    return (items as unknown as readonly CopyItem[]).map(({ name, container_id = null, error = null }) => ({
+      ...{ name, container_id, error },
+    }));
+  }
+
+  /** The copy of a request for one, whose operation may have no items. */
+  async #onlyCopy(): Promise<Copy[]> {
+    const [container_id = ""] = this.#container_ids;
+    const asked = { params: { container_id } };
+    const { name } = await this.#client.request("GET /api/containers/:container_id", asked);
+    return [{ name, container_id, error: null }];
   }
 
   async #runIn({ name, container_id, error }: Copy, command: string[], since: string): Promise<ForkOutcome> {

@@ -18,6 +18,8 @@ const MODES: readonly Flag[] = [
 const PATHS: Flag = { flags: "--limit <n>", about: "maximum number of paths", parse: wholeNumber };
 
 const COPY_FLAGS: readonly Flag[] = [
+  { flags: "--name <pattern>", about: "name of the copies; {n} is replaced by the number of the copy" },
+  { flags: "-n, --count <n>", about: "number of copies, all of the same moment (1)", parse: wholeNumber },
   { flags: "--start", about: "start the new containers" },
   LABEL,
   { flags: "--ttl <s>", about: "delete the new containers after this time: seconds, or 12h", parse: seconds },
@@ -75,6 +77,15 @@ const TAKEN: readonly Verb[] = [
     load: async () => (await import("../snapshots/file-changes.ts")).diffSnapshots,
   },
   {
+    name: "export",
+    words: ["<snapshot>", "[reference]"],
+    summary: "make an image from a snapshot, or write its files as tar",
+    more: "With a reference, the tenant gets an image with the files of the snapshot; environment and volumes are left out. Without one, hearth writes a tar archive of all files.",
+    flags: [{ flags: "-o, --output <file>", about: "write the tar archive to a file (default: standard output)" }],
+    examples: ["hearth snapshot export first tools:1", "hearth snapshot export first -o files.tar"],
+    load: async () => (await import("../snapshots/exports.ts")).exportSnapshot,
+  },
+  {
     name: "pin",
     words: ["<snapshot...>"],
     summary: "protect snapshots from deletion and expiry",
@@ -110,8 +121,6 @@ const FORK: Verb = {
   summary: "copy a container as it is now, and run a command in the copies",
   more: "With a command, hearth takes a snapshot, starts the copies, runs the command in all of them and prints per copy its exit code, the beginning of its output and the paths that it changed. '|' marks standard output, '!' standard error, A added paths, C changed and D deleted ones. Then hearth deletes the copies and the snapshot unless --keep is given, also on Ctrl-C. The exit code is 0 if the command exited with 0 in every copy, otherwise 1.",
   flags: [
-    { flags: "--name <pattern>", about: "name of the copies; {n} is replaced by the number of the copy" },
-    { flags: "-n, --count <n>", about: "number of copies, all of the same moment (1)", parse: wholeNumber },
     ...COPY_FLAGS,
     { flags: "--keep", about: "with a command: keep the copies and the snapshot" },
     { flags: "--timeout <s>", about: "with a command: its timeout in each copy (1h)", parse: seconds },
@@ -130,12 +139,9 @@ export const COPY_VERBS: readonly Verb[] = [
   {
     name: "clone",
     words: ["<snapshot>"],
-    summary: "make a container from a snapshot, or a volume from one of a volume",
-    flags: [
-      { flags: "--name <name>", about: "name of the container (default: the source's with a suffix)" },
-      ...COPY_FLAGS,
-    ],
-    examples: ["hearth clone first --name again --start"],
+    summary: "make containers from a snapshot, or a volume from one of a volume",
+    flags: COPY_FLAGS,
+    examples: ["hearth clone first --name again --start", "hearth clone first --name 'try-{n}' -n 3"],
     load: async () => (await import("../snapshots/copies.ts")).clone,
   },
   FORK,
@@ -155,5 +161,13 @@ export const COPY_VERBS: readonly Verb[] = [
     flags: [{ flags: "--since <snapshot>", about: "compare with this snapshot" }, PATHS],
     examples: ["hearth changes box", "hearth changes box --since first"],
     load: async () => (await import("../snapshots/file-changes.ts")).listChanges,
+  },
+  {
+    name: "commit",
+    words: ["<container>", "<reference>"],
+    summary: "make an image from a container as it is now",
+    more: "The environment of the container, which may hold secrets, and its volumes are left out.",
+    examples: ["hearth commit box tools:1"],
+    load: async () => (await import("../snapshots/exports.ts")).commit,
   },
 ];
