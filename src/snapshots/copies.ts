@@ -302,7 +302,7 @@ export class Copies {
         const { code, message, retryable = false } = failureOf(error);
         results.set(container_id, { name, status: "failed", error_code: code, error: message, retryable });
       }
-      context.items(told());
+      if (copies.length > 1) context.items(told());
       context.progress((100 * results.size) / copies.length, `${results.size} of ${copies.length} done`);
     });
     return { items: told(), warnings };

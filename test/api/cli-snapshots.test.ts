@@ -242,3 +242,23 @@ describe("fork with a command", () => {
     expect(await left()).toEqual(before);
   });
 });
+
+describe("hearth deploy --from-container", () => {
+  it("makes a function of a container, and further versions", async () => {
+    await out("run", "-d", "--name", "tools");
+    await inside("tools", "echo 'echo one: $(cat)' > /usr/local/bin/tool; chmod 755 /usr/local/bin/tool");
+    expect(await hearth("deploy", "tool", "--from-container", "tools")).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("--handler"),
+    });
+    const made = await out("deploy", "tool", "--from-container", "tools", "--handler", "sh /usr/local/bin/tool");
+    expect(made).toMatch(/^tool is active/);
+    expect(await out("invoke", "tool", "x")).toBe("one: x\n");
+    await inside("tools", "echo 'echo two: $(cat)' > /usr/local/bin/tool");
+    await out("deploy", "tool", "--from-container", "tools");
+    expect(await out("invoke", "tool", "x")).toBe("two: x\n");
+    expect((await answer("snapshot", "ls")).snapshots).toEqual([]);
+    await out("rm", "-f", "tools");
+    expect(await out("invoke", "tool", "y")).toBe("two: y\n");
+  });
+});

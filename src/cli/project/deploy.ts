@@ -13,6 +13,16 @@ import { uploadCode } from "./upload.ts";
 const FOLDER_FLAGS = ["note", "build", "dryRun"] as const;
 
 export async function deploy(session: Session, [target = "."]: Words, flags: Flags): Promise<void> {
+  if (flags.fromContainer !== undefined) {
+    const wrong = (["build", "dryRun"] as const).find((flag) => flags[flag] !== undefined);
+    if (target === "." || wrong !== undefined) {
+      const why = wrong === undefined ? "needs the name of a function" : "cannot be combined with --build or --dry-run";
+      throw usage(`--from-container ${why}`, "for example: hearth deploy tool --from-container box --handler ./tool");
+    }
+    return (await import("./from-container.ts")).deployFromContainer(session, target, flags);
+  }
+  if (flags.handler !== undefined)
+    throw usage("--handler needs --from-container", "write the handler into hearth.toml");
   if (isFolder(session, target)) return deployFolder(session, target, flags);
   const given = FOLDER_FLAGS.find((flag) => flags[flag] !== undefined);
   if (given !== undefined) {

@@ -24,14 +24,21 @@ export const PROJECT_VERBS: readonly Verb[] = [
     name: "deploy",
     words: ["[folder|function]"],
     summary: "deploy a folder with hearth.toml, or a function that exists",
-    more: `A word is a folder if it begins with a dot, has a slash, or names a folder with hearth.toml; all others are functions. Without a word the folder is the current one. hearth packs and uploads the files, creates or updates the functions of hearth.toml, all or none, and returns when they are warm. Unchanged functions get no new version. ${IGNORED} --build installs what package.json or requirements.txt names, or runs [build] command, in a container that is removed afterwards.`,
+    more: `A word is a folder if it begins with a dot, has a slash, or names a folder with hearth.toml; all others are functions. Without a word the folder is the current one. hearth packs and uploads the files, creates or updates the functions of hearth.toml, all or none, and returns when they are warm. Unchanged functions get no new version. ${IGNORED} --build installs what package.json or requirements.txt names, or runs [build] command, in a container that is removed afterwards. --from-container makes a new version, or a new function, whose instances have the files of a container.`,
     flags: [
       { flags: "--note <text>", about: "note of the new version" },
       { flags: "--smoke <payload>", about: "call that must succeed before the new version becomes active" },
       { flags: "--build", about: "install dependencies in a container first" },
       { flags: "--dry-run", about: "print what would change, and change nothing" },
+      { flags: "--from-container <container>", about: "make the function's files those of a container as it is now" },
+      { flags: "--handler <line>", about: "with --from-container: command that answers calls" },
     ],
-    examples: ["hearth deploy", "hearth deploy ./hello --note 'fix the greeting'", "hearth deploy hello"],
+    examples: [
+      "hearth deploy",
+      "hearth deploy ./hello --note 'fix the greeting'",
+      "hearth deploy hello",
+      "hearth deploy tool --from-container box --handler /usr/local/bin/tool",
+    ],
     load: async () => (await import("../project/deploy.ts")).deploy,
   },
   {
