@@ -3,6 +3,7 @@
  * containers keep running. Records the exits that no daemon saw, and removes containers that the store does not know.
  */
 import type { Clock } from "../base/clock.ts";
+import { each } from "../base/concurrency.ts";
 import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
@@ -41,6 +42,7 @@ export async function recover(options: RecoveryOptions): Promise<void> {
   await noteImages(options);
   const failed = (id: string) => (error: unknown) =>
     options.log.warn("container not adopted", { container_id: id, error: errorText(error) });
+  const isLive = (id: string) => engine.containers.live(id) !== null;
   const known = new Set<string>();
   const dead: ContainerRow[] = [];
   for await (const row of rows.all()) {
@@ -48,21 +50,21 @@ export async function recover(options: RecoveryOptions): Promise<void> {
     // Containers of other nodes are left alone.
     if (!rows.isHeld(row)) continue;
     ports.keep(row.id, row.ports);
-    const isLive = engine.containers.live(row.id) !== null;
-    if (row.state === "starting" && isLive) {
+    const lives = isLive(row.id);
+    if (row.state === "starting" && lives) {
       await options.changes.move(row, "run", { ...BEGUN, started_at_ms: options.clock.epochMs() });
       options.supervisor.watch({ ...row, state: "running" });
-    } else if ((row.state === "running" || row.state === "starting") && !isLive) {
+    } else if ((row.state === "running" || row.state === "starting") && !lives) {
       dead.push(row);
     } else {
       // The container should not run any more, and its end was not recorded.
-      if (isLive && row.state !== "running") void engine.containers.kill(row.id).catch(failed(row.id));
+      if (lives && row.state !== "running") void engine.containers.kill(row.id).catch(failed(row.id));
       options.supervisor.watch(row);
     }
-    if (isLive && row.is_wanted && (row.state === "running" || row.state === "starting"))
+    if (lives && row.is_wanted && (row.state === "running" || row.state === "starting"))
       await resumeHealth(options, row);
     // An earlier daemon began a stop and did not answer it.
-    if (isLive && !row.is_wanted) {
+    if (lives && !row.is_wanted) {
       void options.stop(row, LIMITS.stop_grace_ms_default).catch(failed(row.id));
     }
   }
@@ -75,13 +77,19 @@ export async function recover(options: RecoveryOptions): Promise<void> {
   }
   for (const id of removing) void options.erase(id).catch(failed(id));
   const kept = new Set([...known, ...removing]);
-  for (const id of await engine.containers.kept()) {
-    if (kept.has(id)) continue;
+  const unknown = (await engine.containers.kept()).filter((id) => !kept.has(id));
+  for (const id of unknown.filter(isLive)) {
     void engine.containers
       .kill(id)
       .then(() => engine.containers.remove(id))
       .catch(failed(id));
   }
+  // Not in the background: operations that are resumed make copies anew under these ids.
+  await each(
+    unknown.filter((id) => !isLive(id)),
+    LIMITS.leftovers_at_once,
+    (id) => engine.containers.remove(id).catch(failed(id)),
+  );
 }
 
 /** Checks a container anew that an earlier daemon may have been about to stop as unhealthy. */

@@ -70,7 +70,7 @@ export class Snapshots {
     this.#retries = new Retries({ clock, log, what: "snapshot", later: (_id, attempt) => attempt() });
   }
 
-  /** Finds what a crash left, before anything is taken, and removes it in the background (T1). */
+  /** Removes what a crash left, before anything is taken anew under the same ids (T1). */
   async boot(): Promise<void> {
     const { storage, log } = this.#options;
     const isOwn = (id: string) => id.startsWith(SNAPSHOT) || id.startsWith(MOMENT);
@@ -82,8 +82,9 @@ export class Snapshots {
       log.error("the storage pool lacks files of snapshots", { count: lost.length, snapshots });
     }
     const known = new Set([...rows.map(({ id }) => id), ...(await this.#rows.volumeParts())]);
+    // A fork that is resumed takes its moment under the id of the one that is removed here.
+    await this.discardParts([...found].filter((id) => !known.has(id)));
     const clear = async () => {
-      for (const id of found) if (!known.has(id)) await this.#discard(id);
       for (const { id, state } of rows) if (state === "deleting") await this.#erase(id).catch(() => {});
     };
     void clear();
