@@ -233,7 +233,8 @@ export class Copies {
     const warnings = [...input.warnings];
     try {
       const missing = await this.#missing(tenant_id, copies);
-      if (context.done("taken") !== undefined && missing.size > 0) {
+      const wasTaken = context.done("taken") !== undefined;
+      if (wasTaken && missing.size > 0) {
         // The start of the daemon has removed what they were to be copied from.
         warnings.push(`the daemon restarted: ${missing.size} forks are of a later moment than the others`);
       }
@@ -241,7 +242,7 @@ export class Copies {
       let pause_ms: number | null = null;
       if (source !== null) {
         const moment = await taking.moment(source, input, moment_id, kept);
-        await context.finish("taken");
+        if (!wasTaken) await context.finish("taken");
         failpoint("snapshots.fork.taken");
         warnings.push(...moment.warnings);
         pause_ms = moment.pause_ms;

@@ -142,8 +142,10 @@ export class CopyMaker {
   async resume(tenant_id: string, container_id: string, { resume_policy }: Pick<Own, "resume_policy">): Promise<void> {
     if (resume_policy === "manual") return;
     const { containers } = this.#options;
-    const { state } = await containers.row(tenant_id, container_id);
-    if (state !== "created") return;
+    const { state, exit_code } = await containers.row(tenant_id, container_id);
+    // A crash of the daemon may have cut its start short: then its end is unknown.
+    const isStarted = state !== "created" && (state !== "exited" || exit_code !== null);
+    if (isStarted) return;
     try {
       await containers.start(tenant_id, container_id);
     } catch (error) {
