@@ -3,6 +3,7 @@
  * settings, volumes and name stay. A container that runs is stopped before, and started again.
  *
  * E1 The files are exchanged at once, by name: a crash leaves the old ones or the new ones, whole.
+ * E2 A container that ran runs again, also where its files could not be replaced.
  */
 import { AppError } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
@@ -14,6 +15,7 @@ import type { OperationContext, OperationResult, Operations } from "../operation
 import type { Once, Store } from "../store/store.ts";
 import type { SnapshotRow } from "./rows.ts";
 import { SNAPSHOT_KIND, type Snapshots } from "./service.ts";
+import { isDraining } from "./taking.ts";
 
 export interface RestoreOptions {
   readonly snapshots: Snapshots;
@@ -78,15 +80,26 @@ export class Restore {
     const { container_id, snapshot_id, was_running } = input;
     if (context.done("restored") === undefined) {
       await containers.stop(tenant_id, container_id, LIMITS.stop_grace_ms_default);
-      await this.#exchange(tenant_id, container_id, snapshot_id);
+      try {
+        await this.#exchange(tenant_id, container_id, snapshot_id);
+      } catch (error) {
+        // E2. A start that fails is in the container's record; the error is that of the restore.
+        if (!isDraining(context.signal)) await this.#resume(tenant_id, input).catch(() => {});
+        throw error;
+      }
       await context.finish("restored");
     }
-    const { state } = await containers.row(tenant_id, container_id);
-    if (was_running && state !== "running") await containers.start(tenant_id, container_id);
+    await this.#resume(tenant_id, input);
     return {
       result: { container_id, snapshot_id },
       message: was_running ? "container restored and started" : "container restored",
     };
+  }
+
+  async #resume(tenant_id: string, { container_id, was_running }: Input): Promise<void> {
+    const { containers } = this.#options;
+    const { state } = await containers.row(tenant_id, container_id);
+    if (was_running && state !== "running") await containers.start(tenant_id, container_id);
   }
 
   /** E1. */
@@ -98,7 +111,7 @@ export class Restore {
     const other = `${container_id}-r`;
     await containers.inTurn(container_id, async () => {
       const row = await containers.checkStart(tenant_id, container_id);
-      await snapshots.using(tenant_id, snapshot_id, async (snapshot) => {
+      const exchange = snapshots.using(tenant_id, snapshot_id, async (snapshot) => {
         this.check(row, snapshot);
         const { disk_limit_mb } = row;
         await storage.remove(kind, other);
@@ -111,7 +124,7 @@ export class Restore {
         failpoint("snapshots.restore.exchanged");
         await store.write([snapshots.head(container_id, snapshot_id)], { durable: true });
       });
-      await storage.remove(kind, other);
+      await exchange.finally(() => storage.remove(kind, other));
     });
   }
 }
