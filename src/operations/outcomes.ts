@@ -11,9 +11,10 @@ export type End = Exclude<Outcome, { readonly verb: null }> | { readonly verb: "
 /** What was thrown, in the form in which it is kept. A fault tells nothing of the inside. */
 export function failureOf(thrown: unknown): Failure & { readonly code: ErrorCode } {
   if (!(thrown instanceof AppError) || isFault(thrown)) return { code: "INTERNAL", message: publicText(thrown) };
-  const { code, hint, details, retry_after, retryable } = thrown;
+  const { code, reason_code, hint, details, retry_after, retryable } = thrown;
+  const reason = reason_code === code ? {} : { reason_code };
   const message = thrown.message.slice(0, LIMITS.operation_message_length_max);
-  return { code, message, hint, details, retry_after, retryable };
+  return { code, ...reason, message, hint, details, retry_after, retryable };
 }
 
 /** The refusal for a request that has waited for an operation which did not succeed. */
@@ -27,6 +28,7 @@ export function refusalOf({ record, failure }: OperationRow): AppError {
   }
   const code = failure.code in ERRORS ? (failure.code as ErrorCode) : "INTERNAL";
   const options: AppErrorOptions = {
+    ...(failure.reason_code ? { reason_code: failure.reason_code } : {}),
     ...(failure.hint ? { hint: failure.hint } : {}),
     ...(failure.details ? { details: failure.details } : {}),
     ...(failure.retry_after ? { retry_after: failure.retry_after } : {}),

@@ -10,6 +10,8 @@ import type { OperationStatus } from "./states.ts";
 /** The reason of a failed operation, in the fields of a refusal. */
 export interface Failure {
   readonly code: string;
+  /** Where it is more precise than the code. */
+  readonly reason_code?: string;
   readonly message: string;
   readonly hint?: string | null;
   readonly details?: ErrorDetails | null;
@@ -208,7 +210,7 @@ function operationRow(row: Row): OperationRow {
     result: jsonOrNull(row.result),
     items: jsonOrNull(row.items),
     error: failure?.message ?? null,
-    reason_code: failure?.code ?? null,
+    reason_code: failure?.reason_code ?? failure?.code ?? null,
     reason_message: failure?.message ?? null,
     warnings: jsonOrNull(row.warnings) ?? [],
     capability_downgrades: jsonOrNull(row.capability_downgrades) ?? [],

@@ -32,7 +32,10 @@ export const operationRecord = z
       .nullable()
       .describe("Results of the parts of a batch; null for other operations."),
     error: z.string().nullable().describe("Reason of the failure; null unless the operation failed."),
-    reason_code: z.string().nullable().describe("Error code of the failure, or INTERRUPTED after a restart."),
+    reason_code: z
+      .string()
+      .nullable()
+      .describe("Error code of the failure, or a more precise reason; INTERRUPTED after a restart."),
     reason_message: z.string().nullable().describe("The same as error."),
     warnings: z.array(z.string()).describe("Differences between the request and the result."),
     capability_downgrades: z.array(z.string()).describe("Requested capabilities that this node lacks."),
