@@ -61,10 +61,28 @@ async function runHook(
   });
   try {
     const end = await exited;
-    if (end.spawn_failed && end.exit_code === NOT_FOUND) return null;
+    // Also the interpreter of a hook may be missing: then the hook fails.
+    if (end.spawn_failed && end.exit_code === NOT_FOUND && !(await isThere(containers, row, path))) return null;
     return { exit_code: end.timed_out ? null : end.exit_code, output: outputOf(end) };
   } catch (error) {
     return { exit_code: null, output: error instanceof AppError ? error.message : errorText(error) };
+  }
+}
+
+async function isThere(
+  containers: Containers,
+  { id, tenant_id, image_id }: ContainerRow,
+  path: string,
+): Promise<boolean> {
+  const { session, close } = await containers.openFiles({ id, tenant_id, image_id });
+  try {
+    await session.stat(path);
+    return true;
+  } catch (error) {
+    if (error instanceof AppError && error.code === "NOT_FOUND") return false;
+    throw error;
+  } finally {
+    close();
   }
 }
 
