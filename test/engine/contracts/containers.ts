@@ -267,6 +267,55 @@ export function containersContract({ engine }: BootedEngine): void {
     expect(await containers.start(containerSpec("opened"))).toBeNull();
   });
 
+  it("takes snapshots of one that runs while it is frozen, which goes on also where they fail", async () => {
+    const [COUNT, to] = [
+      "n=0; while :; do n=$((n+1)); echo $n > /n; cp /n /data/n; done",
+      { kind: "snapshots" } as const,
+    ];
+    const volume = { from: { kind: "volumes", id: "v" }, to: { ...to, id: "s-v" } } as const;
+    await engine.storage.create("volumes", "v", null);
+    await start("frozen", { command: ["sh", "-c", COUNT], volumes: [{ id: "v", target: "/data" }] });
+    const numbers = () => said("frozen", "cat /n");
+    await eventually("it counts", async () => Number(await numbers()) > 0);
+    const goesOn = async () => {
+      const before = Number(await numbers());
+      await eventually("it goes on", async () => Number(await numbers()) > before);
+    };
+    const pause = await containers.snapshot("frozen", { ...to, id: "s" }, [volume], "default");
+    expect(pause).toEqual({ pause_ms: expect.any(Number), isFrozen: true });
+    expect(pause.pause_ms).toBeGreaterThan(0);
+    await goesOn();
+    expect((await engine.storage.list("snapshots")).sort()).toEqual(["s", "s-v"]);
+    const missing = { from: { kind: "volumes", id: "none" }, to: { ...to, id: "s-n" } } as const;
+    const failing = containers.snapshot("frozen", { ...to, id: "t" }, [missing], "default");
+    await expect(failing).rejects.toMatchObject({ code: "NOT_FOUND" });
+    await goesOn();
+    await Promise.all([1, 2, 3, 4].map((n) => containers.snapshot("frozen", { ...to, id: `u-${n}` }, [], "default")));
+    await goesOn();
+    await containers.kill("frozen");
+    const still = await containers.snapshot("frozen", { ...to, id: "s" }, [], "default");
+    expect(still.isFrozen).toBe(false);
+    for (const id of await engine.storage.list("snapshots")) await engine.storage.remove("snapshots", id);
+    await engine.storage.remove("volumes", "v");
+  });
+
+  it("renews what tells a container from others, and nothing else", async () => {
+    await start("copied");
+    const id = "0123456789abcdef0123456789abcdef";
+    await said("copied", `echo ${id} > /etc/machine-id; echo ${id} > /etc/other; head -c 512 /dev/zero > /srv/seed`);
+    await said("copied", "mkdir -p /var/lib/systemd && cp /srv/seed /var/lib/systemd/random-seed");
+    await containers.kill("copied");
+    await containers.renew("default", "copied");
+    await containers.start(containerSpec("copied"));
+    expect(await said("copied", "cat /etc/machine-id")).toMatch(/^[0-9a-f]{32}\n$/);
+    expect(await said("copied", "cat /etc/machine-id")).not.toBe(`${id}\n`);
+    expect(await said("copied", "cat /etc/other; stat -c '%a %s' /etc/machine-id")).toBe(`${id}\n444 33\n`);
+    expect(await said("copied", "cmp /srv/seed /var/lib/systemd/random-seed > /dev/null || echo new")).toBe("new\n");
+    await containers.kill("copied");
+    await containers.create("blank", 32);
+    await containers.renew("default", "blank");
+  });
+
   it("publishes ports for as long as the container lives", async () => {
     const port = { container_port: 80, host_port: HOST_PORT, host_address: "127.0.0.1", protocol: "tcp" } as const;
     const isPublished = async () =>

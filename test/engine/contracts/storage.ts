@@ -110,6 +110,68 @@ export function storageContract(open: () => Promise<OpenedPool>): void {
     for (const id of [DIGEST, "new-2"]) await pool.remove("code", id);
   });
 
+  it("takes several snapshots at once, all or none, in place of those that are there", async () => {
+    const [a, b] = [await pool.create("volumes", "a", null), await pool.create("volumes", "b", null)];
+    await ground.sh(`echo 1 > ${a}/f; echo 1 > ${b}/f`);
+    const pair = (from: string, to: string) =>
+      ({ from: { kind: "volumes", id: from }, to: { kind: "snapshots", id: to } }) as const;
+    const pairs = [pair("a", "sa"), pair("b", "sb")];
+    expect(await pool.snapshots(pairs, true, null)).toEqual({ pause_ms: 0, isFrozen: false });
+    await ground.sh(`echo 2 > ${a}/f; echo 2 > ${b}/f`);
+    const read = () => ground.sh(`cd ${path}/snapshots; cat sa/f sb/f | tr -d '\\n'; touch sa/new 2>&1`);
+    expect(await read()).toMatch(/^11.*Read-only file system/);
+    await pool.snapshots(pairs, true, null);
+    expect(await read()).toMatch(/^22/);
+    const broken = [pair("a", "n1"), pair("none", "n2"), pair("b", "n3")];
+    await expect(pool.snapshots(broken, true, null)).rejects.toMatchObject({ code: "NOT_FOUND" });
+    expect((await pool.list("snapshots")).sort()).toEqual(["sa", "sb"]);
+    const wrong = [pair("a", "n1"), pair("b", "../n2")];
+    await expect(pool.snapshots(wrong, true, null)).rejects.toThrow(/Invalid argument/);
+    await expect(pool.snapshots([], true, null)).rejects.toThrow(/Invalid argument/);
+    const many = Array.from({ length: 33 }, (_, i) => pair("a", `many-${i}`));
+    await expect(pool.snapshots(many, true, null)).rejects.toThrow(/too long/);
+    expect((await pool.list("snapshots")).sort()).toEqual(["sa", "sb"]);
+    await pool.snapshots(many.slice(0, 32), false, null);
+    for (const { to } of many) await pool.remove("snapshots", to.id);
+    // A file that freezes nothing: no snapshot is taken of what could not be stopped.
+    await expect(pool.snapshots([pair("a", "n1")], true, "/none/cgroup.freeze")).rejects.toThrow();
+    expect((await pool.list("snapshots")).sort()).toEqual(["sa", "sb"]);
+    for (const id of ["sa", "sb"]) await pool.remove("snapshots", id);
+    for (const id of ["a", "b"]) await pool.remove("volumes", id);
+  });
+
+  it("exchanges the names of two subvolumes at once, with their limits, or of none", async () => {
+    const [a, b] = [await pool.create("containers", "a", 10), await pool.create("containers", "b", 20)];
+    await ground.sh(`echo a > ${a}/f; echo b > ${b}/f`);
+    await pool.exchange("containers", "a", "b");
+    expect(await ground.sh(`cat ${a}/f ${b}/f | tr -d '\\n'`)).toBe("ba");
+    expect((await pool.usage("containers", "a")).limit_bytes).toBe(20 * MIB);
+    await expect(pool.exchange("containers", "a", "none")).rejects.toMatchObject({ code: "NOT_FOUND" });
+    await expect(pool.exchange("containers", "none", "a")).rejects.toMatchObject({ code: "NOT_FOUND" });
+    await expect(pool.exchange("containers", "a", "../volumes/x")).rejects.toThrow(/Invalid argument/);
+    expect(await ground.sh(`cat ${a}/f ${b}/f | tr -d '\\n'`)).toBe("ba");
+    // A reader finds one of both at any moment.
+    const seen = ground.sh(`for i in $(seq 300); do cat ${a}/f || echo gone; done | sort -u | tr -d '\\n'`);
+    for (let n = 0; n < 50; n++) await pool.exchange("containers", "a", "b");
+    expect(["a", "b", "ab"]).toContain(await seen);
+    for (const id of ["a", "b"]) await pool.remove("containers", id);
+  });
+
+  it("counts the space of a subvolume, and what of it no other shares", async () => {
+    const source = await pool.create("volumes", "v", null);
+    await ground.fill(`${source}/a`, 8);
+    await ground.sh(`sync -f ${source}`);
+    const alone = await pool.space("volumes", "v");
+    expect(alone).toEqual({ total_bytes: 8 * MIB, exclusive_bytes: 8 * MIB });
+    await pool.snapshots([{ from: { kind: "volumes", id: "v" }, to: { kind: "snapshots", id: "s" } }], true, null);
+    expect(await pool.space("snapshots", "s")).toEqual({ total_bytes: 8 * MIB, exclusive_bytes: 0 });
+    await ground.sh(`rm ${source}/a && sync -f ${source}`);
+    expect(await pool.space("snapshots", "s")).toEqual({ total_bytes: 8 * MIB, exclusive_bytes: 8 * MIB });
+    await expect(pool.space("snapshots", "none")).rejects.toMatchObject({ code: "INTERNAL" });
+    await pool.remove("snapshots", "s");
+    await pool.remove("volumes", "v");
+  });
+
   it("holds a limit to the megabyte, for its own subvolume alone, and lets what is there be removed", async () => {
     const [mine, other] = [await pool.create("volumes", "mine", 20), await pool.create("volumes", "other", 40)];
     const full = await ground.fill(`${mine}/a`, 30);
