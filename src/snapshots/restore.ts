@@ -79,13 +79,19 @@ export class Restore {
     const { tenant_id, input } = context;
     const { container_id, snapshot_id, was_running } = input;
     if (context.done("restored") === undefined) {
-      await containers.stop(tenant_id, container_id, LIMITS.stop_grace_ms_default);
+      // Without a row, so that the next start removes what a crash leaves of it.
+      const other = `${container_id}-r`;
       try {
-        await this.#exchange(tenant_id, container_id, snapshot_id);
+        // Before the stop: what is refused costs the container nothing.
+        await this.#fill(tenant_id, input, other);
+        await containers.stop(tenant_id, container_id, LIMITS.stop_grace_ms_default);
+        await this.#exchange(tenant_id, input, other);
       } catch (error) {
         // E2. A start that fails is in the container's record; the error is that of the restore.
         if (!isDraining(context.signal)) await this.#resume(tenant_id, input).catch(() => {});
         throw error;
+      } finally {
+        await this.#options.engine.storage.remove("containers", other);
       }
       await context.finish("restored");
     }
@@ -102,29 +108,33 @@ export class Restore {
     if (was_running && state !== "running") await containers.start(tenant_id, container_id);
   }
 
-  /** E1. */
-  async #exchange(tenant_id: string, container_id: string, snapshot_id: string): Promise<void> {
-    const { snapshots, containers, engine, store } = this.#options;
+  async #fill(tenant_id: string, { container_id, snapshot_id }: Input, other: string): Promise<void> {
+    const { snapshots, containers, engine } = this.#options;
     const { storage } = engine;
     const kind = "containers" as const;
-    // Without a row, so that the next start removes what a crash leaves of it.
-    const other = `${container_id}-r`;
+    const row = await containers.held(tenant_id, container_id);
+    await snapshots.using(tenant_id, snapshot_id, async (snapshot) => {
+      this.check(row, snapshot);
+      await storage.remove(kind, other);
+      // One that never started may have no files yet.
+      await storage.create(kind, container_id, row.disk_limit_mb, tenant_id);
+      const from = { kind: SNAPSHOT_KIND, id: snapshot_id } as const;
+      await storage.snapshot(from, { kind, id: other }, false, row.disk_limit_mb, tenant_id);
+      failpoint("snapshots.restore.filled");
+    });
+  }
+
+  /** E1. */
+  async #exchange(tenant_id: string, { container_id, snapshot_id }: Input, other: string): Promise<void> {
+    const { snapshots, containers, engine, store } = this.#options;
     await containers.inTurn(container_id, async () => {
       const row = await containers.checkStart(tenant_id, container_id);
-      const exchange = snapshots.using(tenant_id, snapshot_id, async (snapshot) => {
+      await snapshots.using(tenant_id, snapshot_id, async (snapshot) => {
         this.check(row, snapshot);
-        const { disk_limit_mb } = row;
-        await storage.remove(kind, other);
-        // One that never started may have no files yet.
-        await storage.create(kind, container_id, disk_limit_mb, tenant_id);
-        const from = { kind: SNAPSHOT_KIND, id: snapshot_id } as const;
-        await storage.snapshot(from, { kind, id: other }, false, disk_limit_mb, tenant_id);
-        failpoint("snapshots.restore.filled");
-        await storage.exchange(kind, container_id, other);
+        await engine.storage.exchange("containers", container_id, other);
         failpoint("snapshots.restore.exchanged");
         await store.write([snapshots.head(container_id, snapshot_id)], { durable: true });
       });
-      await exchange.finally(() => storage.remove(kind, other));
     });
   }
 }
