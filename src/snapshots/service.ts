@@ -25,7 +25,7 @@ import type { Storage, SubvolumeSpace } from "../engine/ports.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import { type Guard, heldElsewhere, type Statement, type Store, type StoredNode } from "../store/store.ts";
-import { type SnapshotDetails, type SnapshotRow, SnapshotRows } from "./rows.ts";
+import { type LineageRow, type SnapshotDetails, type SnapshotRow, SnapshotRows } from "./rows.ts";
 import type { Lineage, SnapshotDetail, SnapshotFilter, SnapshotRecord } from "./schema.ts";
 import { snapshotStates } from "./states.ts";
 
@@ -184,10 +184,9 @@ export class Snapshots {
     const max = LIMITS.lineage_nodes_max;
     const found = await this.#rows.lineage(tenant_id, id, max);
     const rows = found.slice(0, max);
-    const depths = new Map<string, number>();
+    const depths = depthsOf(rows);
     const nodes = rows.map(({ id: snapshot_id, parent_id, container_id, name, created_at }) => {
-      const depth = parent_id === null ? 0 : (depths.get(parent_id) ?? 0) + 1;
-      depths.set(snapshot_id, depth);
+      const depth = depths.get(snapshot_id) ?? 0;
       return { snapshot_id, parent_snapshot_id: parent_id, container_id, name, created_at, depth };
     });
     const heads = await this.#rows.heads(
@@ -356,6 +355,24 @@ const MEGABYTE = 1024 * 1024;
 /** The subvolumes of a snapshot, that of the container or volume itself first. */
 export function partsOf({ id, details }: Pick<SnapshotRow, "id" | "details">): readonly string[] {
   return [...new Set([id, ...details.volumes.map(({ subvolume }) => subvolume)])];
+}
+
+/** Number of snapshots before each. A parent may be younger: of several that are taken at once, it was finished first. */
+function depthsOf(rows: readonly LineageRow[]): ReadonlyMap<string, number> {
+  const parents = new Map(rows.map(({ id, parent_id }) => [id, parent_id]));
+  const depths = new Map<string, number>();
+  for (const { id } of rows) {
+    const path: string[] = [];
+    let at: string | null = id;
+    while (at !== null && parents.has(at) && !depths.has(at)) {
+      path.push(at);
+      depths.set(at, 0);
+      at = parents.get(at) ?? null;
+    }
+    let depth = at === null ? -1 : (depths.get(at) ?? 0);
+    for (const one of path.reverse()) depths.set(one, ++depth);
+  }
+  return depths;
 }
 
 function recordOf(row: SnapshotRow): SnapshotRecord {
