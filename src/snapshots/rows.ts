@@ -173,6 +173,7 @@ export class SnapshotRows {
 
   /** The snapshots that share an ancestor with one, oldest first, and one more than `max` where there are more. */
   async lineage(tenant_id: string, id: string, max: number): Promise<readonly LineageRow[]> {
+    // A condition on the tenant in each step would make SQLite read all of the tenant's snapshots there.
     const sql = `WITH RECURSIVE
       up (id, parent_id, height) AS (
         SELECT id, parent_id, 0 FROM snapshots WHERE id = ? AND tenant_id = ?
@@ -180,9 +181,9 @@ export class SnapshotRows {
           WHERE s.tenant_id = ?),
       down (id) AS (
         SELECT id FROM (SELECT id FROM up ORDER BY height DESC LIMIT 1) AS root
-        UNION SELECT s.id FROM snapshots AS s JOIN down ON s.parent_id = down.id WHERE s.tenant_id = ?)
+        UNION SELECT s.id FROM snapshots AS s JOIN down ON s.parent_id = down.id)
       SELECT s.id, s.parent_id, s.container_id, s.name, s.created_at FROM snapshots AS s JOIN down ON s.id = down.id
-        WHERE s.state <> 'deleting' ORDER BY s.seq LIMIT ?`;
+        WHERE s.tenant_id = ? AND s.state <> 'deleting' ORDER BY s.seq LIMIT ?`;
     const rows = await this.#store.read(sql, [id, tenant_id, tenant_id, tenant_id, max + 1]);
     return rows.map((row) => ({
       id: String(row.id),
