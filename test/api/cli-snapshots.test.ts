@@ -262,3 +262,22 @@ describe("hearth deploy --from-container", () => {
     expect(await out("invoke", "tool", "y")).toBe("two: y\n");
   });
 });
+
+describe("schedules and snapshots of volumes", () => {
+  it("are set, shown and ended", async () => {
+    expect(await out("snapshot", "schedule", "box", "--every", "1h", "--keep", "24")).toBe(
+      "box: a snapshot every 1 h, the newest 24 kept, next in 1 h\n",
+    );
+    expect(await answer("snapshot", "schedule", "box")).toMatchObject({ every_seconds: 3_600, keep: 24 });
+    expect(await hearth("snapshot", "schedule", "box", "--keep", "1")).toMatchObject({ code: 2 });
+    expect(await out("snapshot", "schedule", "box", "--off")).toBe("snapshots of box are no longer scheduled\n");
+    expect(await hearth("snapshot", "schedule", "box")).toMatchObject({ code: 1 });
+    await out("volumes", "create", "data");
+    expect(await out("volumes", "schedule", "data", "--every", "1d", "--keep", "7")).toMatch(
+      /^data: a snapshot every 1 d/,
+    );
+    expect(await out("volumes", "snapshot", "data", "--name", "v")).toMatch(/^snp_\w+ is taken/);
+    expect(await out("clone", "v", "--name", "data-again")).toBe("volume data-again is made\n");
+    for (const name of ["data", "data-again"]) await out("volumes", "delete", name);
+  });
+});

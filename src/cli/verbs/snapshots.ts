@@ -17,6 +17,14 @@ const MODES: readonly Flag[] = [
 
 const PATHS: Flag = { flags: "--limit <n>", about: "maximum number of paths", parse: wholeNumber };
 
+/** Flags of a schedule of snapshots. */
+export const SCHEDULE: readonly Flag[] = [
+  { flags: "--every <s>", about: "time between snapshots: seconds, or 1h", parse: seconds },
+  { flags: "--keep <n>", about: "number of snapshots to keep", parse: wholeNumber },
+  { flags: "--off", about: "end the schedule; its snapshots stay" },
+  LABEL,
+];
+
 const COPY_FLAGS: readonly Flag[] = [
   { flags: "--name <pattern>", about: "name of the copies; {n} is replaced by the number of the copy" },
   { flags: "-n, --count <n>", about: "number of copies, all of the same moment (1)", parse: wholeNumber },
@@ -84,6 +92,19 @@ const TAKEN: readonly Verb[] = [
     flags: [{ flags: "-o, --output <file>", about: "write the tar archive to a file (default: standard output)" }],
     examples: ["hearth snapshot export first tools:1", "hearth snapshot export first -o files.tar"],
     load: async () => (await import("../snapshots/exports.ts")).exportSnapshot,
+  },
+  {
+    name: "schedule",
+    words: ["<container>"],
+    summary: "take snapshots of a container by itself, and keep the newest",
+    more: "Without flags, hearth shows the schedule.",
+    flags: [
+      ...SCHEDULE,
+      { flags: "--app-consistent", about: "run the container's snapshot hooks before and after" },
+      { flags: "--all-volumes", about: "include all volumes" },
+    ],
+    examples: ["hearth snapshot schedule box --every 1h --keep 24", "hearth snapshot schedule box --off"],
+    load: async () => (await import("../snapshots/schedules.ts")).scheduleContainer,
   },
   {
     name: "pin",

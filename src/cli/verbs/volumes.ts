@@ -1,5 +1,6 @@
 /** The verbs of volumes, as they are described; what they do is loaded when one is called. */
-import { collect, type Group, LIMIT, megabytes, number, type Verb } from "../session/verb.ts";
+import { collect, type Group, LIMIT, megabytes, number, seconds, type Verb } from "../session/verb.ts";
+import { SCHEDULE } from "./snapshots.ts";
 
 const LIFE: readonly Verb[] = [
   {
@@ -33,6 +34,27 @@ const LIFE: readonly Verb[] = [
     summary: "rename a volume",
     examples: ["hearth volumes rename data archive"],
     load: async () => (await import("../volumes/volumes.ts")).renameVolume,
+  },
+  {
+    name: "snapshot",
+    words: ["<volume>"],
+    summary: "take a snapshot of a volume alone; 'hearth clone' makes a volume of it",
+    flags: [
+      { flags: "--name <name>", about: "name of the snapshot" },
+      { flags: "--ttl <s>", about: "delete the snapshot after this time: seconds, or 12h", parse: seconds },
+      { flags: "-l, --label <NAME=VALUE>", about: "set a label; repeatable", parse: collect },
+    ],
+    examples: ["hearth volumes snapshot data --name before"],
+    load: async () => (await import("../snapshots/schedules.ts")).snapshotVolume,
+  },
+  {
+    name: "schedule",
+    words: ["<volume>"],
+    summary: "take snapshots of a volume by itself, and keep the newest",
+    more: "Without flags, hearth shows the schedule.",
+    flags: SCHEDULE,
+    examples: ["hearth volumes schedule data --every 1d --keep 7", "hearth volumes schedule data --off"],
+    load: async () => (await import("../snapshots/schedules.ts")).scheduleVolume,
   },
   {
     name: "delete",
