@@ -306,14 +306,21 @@ export class Snapshots {
     const cached = this.#spaces.get(row.id);
     if (cached !== undefined) return cached;
     return this.#counting.run(row.tenant_id, async () => {
-      const space = this.#spaces.get(row.id) ?? (await this.measure(partsOf(row)).catch(() => null));
+      const space = this.#spaces.get(row.id) ?? (await this.#measure(partsOf(row)).catch(() => null));
       if (space !== null) this.#spaces.set(row.id, space);
       return space;
     });
   }
 
+  /** Counts the bytes of a snapshot that is being taken, for its record and the next `get`; null: that took too long. */
+  async measureNew(row: SnapshotRow): Promise<SubvolumeSpace | null> {
+    const space = await this.#measure(partsOf(row));
+    if (space !== null) this.#spaces.set(row.id, space);
+    return space;
+  }
+
   /** Counts the bytes of subvolumes together; null: that took too long. */
-  async measure(parts: readonly string[]): Promise<SubvolumeSpace | null> {
+  async #measure(parts: readonly string[]): Promise<SubvolumeSpace | null> {
     let sum: SubvolumeSpace = { total_bytes: 0, exclusive_bytes: 0 };
     for (const part of parts) {
       const space = await this.#options.storage().space(SNAPSHOT_KIND, part);
@@ -353,7 +360,7 @@ const LOST_NAMED_MAX = 10;
 const MEGABYTE = 1024 * 1024;
 
 /** The subvolumes of a snapshot, that of the container or volume itself first. */
-export function partsOf({ id, details }: Pick<SnapshotRow, "id" | "details">): readonly string[] {
+function partsOf({ id, details }: Pick<SnapshotRow, "id" | "details">): readonly string[] {
   return [...new Set([id, ...details.volumes.map(({ subvolume }) => subvolume)])];
 }
 

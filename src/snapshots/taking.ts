@@ -19,7 +19,7 @@ import type { Volumes } from "../volumes/service.ts";
 import { betweenHooks, type Hooks, hookWarnings, NO_HOOKS } from "./hooks.ts";
 import type { KeptVolume, SnapshotDetails, SnapshotRow } from "./rows.ts";
 import type { CreateSnapshot } from "./schema.ts";
-import { partsOf, SNAPSHOT_KIND, type Snapshots } from "./service.ts";
+import { SNAPSHOT_KIND, type Snapshots } from "./service.ts";
 
 /** How a moment of a container is to be taken. */
 export type Modes = Pick<CreateSnapshot, "consistency_mode" | "network_mode" | "volume_mode" | "volumes">;
@@ -250,7 +250,7 @@ export class Taking {
 
   /** Where the count takes too long, the most that it can be. */
   async #size(row: SnapshotRow): Promise<number> {
-    const space = await this.#options.snapshots.measure(partsOf(row));
+    const space = await this.#options.snapshots.measureNew(row);
     if (space !== null) return space.total_bytes;
     const { storage } = this.#options.engine;
     const sources = [
