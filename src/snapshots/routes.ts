@@ -4,7 +4,13 @@ import { Answer } from "../base/answer.ts";
 import { acknowledgement } from "../base/schema.ts";
 import { byContainer } from "../containers/schema.ts";
 import { route } from "../http/route.ts";
-import { acceptedOperation, executionField as execution, operationRecord } from "../operations/schema.ts";
+import {
+  acceptedOperation,
+  type Execution,
+  executionField as execution,
+  type OperationRecord,
+  operationRecord,
+} from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
 import type { Comparisons } from "./changes.ts";
 import type { Copies } from "./copies.ts";
@@ -75,6 +81,12 @@ const checked = (plan: { readonly warnings: readonly string[]; readonly capabili
     ...{ success: true as const, dry_run: true as const },
     ...{ warnings: [...plan.warnings], capability_downgrades: [...plan.capability_downgrades] },
   });
+
+/** How a request is answered that hands its work to an operation: with the handle, or the operation when it has ended. */
+const ended = ({ execution }: { readonly execution?: Execution | undefined }, signal: AbortSignal) => ({
+  ...{ execution: execution ?? ("async" as const), signal },
+  finished: (operation: OperationRecord) => new Answer(200, operation),
+});
 
 const NO_REMARKS = { warnings: [], capability_downgrades: [] };
 
@@ -190,11 +202,7 @@ function takeRoutes({ snapshots, taking, restore, containers, operations }: Snap
           restore.check(row, snapshot);
           return checked(NO_REMARKS);
         }
-        return operations.answer(tenant_id, await restore.accept(tenant_id, row, snapshot, once), {
-          execution: query.execution ?? "async",
-          signal,
-          finished: (ended) => new Answer(200, ended),
-        });
+        return operations.answer(tenant_id, await restore.accept(tenant_id, row, snapshot, once), ended(query, signal));
       },
     }),
   ];
@@ -230,12 +238,7 @@ function copyRoutes({ snapshots, copies, containers, operations }: SnapshotRoute
           return checked(await copies.forkPlan(row, body, ""));
         }
         const { operation, extra } = await copies.acceptFork(tenant_id, row, body, once);
-        return operations.answer(tenant_id, operation, {
-          execution: query.execution ?? "async",
-          signal,
-          extra,
-          finished: (ended) => new Answer(200, ended),
-        });
+        return operations.answer(tenant_id, operation, { ...ended(query, signal), extra });
       },
     }),
     route({
@@ -262,12 +265,7 @@ function copyRoutes({ snapshots, copies, containers, operations }: SnapshotRoute
           return checked(copies.clonePlan(row));
         }
         const { operation, extra } = await copies.acceptClone(tenant_id, row, body, once);
-        return operations.answer(tenant_id, operation, {
-          execution: query.execution ?? "async",
-          signal,
-          extra,
-          finished: (ended) => new Answer(200, ended),
-        });
+        return operations.answer(tenant_id, operation, { ...ended(query, signal), extra });
       },
     }),
   ];
@@ -418,11 +416,7 @@ function exportRoutes({ snapshots, exports, containers, operations }: SnapshotRo
           return checked(NO_REMARKS);
         }
         const operation = await exports.acceptSnapshot(tenant_id, row, body.reference ?? "", once);
-        return operations.answer(tenant_id, operation, {
-          execution: query.execution ?? "async",
-          signal,
-          finished: (ended) => new Answer(200, ended),
-        });
+        return operations.answer(tenant_id, operation, ended(query, signal));
       },
     }),
     route({
@@ -449,11 +443,7 @@ function exportRoutes({ snapshots, exports, containers, operations }: SnapshotRo
           return checked(NO_REMARKS);
         }
         const operation = await exports.acceptContainer(tenant_id, row, body.reference, once);
-        return operations.answer(tenant_id, operation, {
-          execution: query.execution ?? "async",
-          signal,
-          finished: (ended) => new Answer(200, ended),
-        });
+        return operations.answer(tenant_id, operation, ended(query, signal));
       },
     }),
   ];
