@@ -6,9 +6,9 @@
  * containers.ts; samples of different images alternate.
  */
 import { execFileSync } from "node:child_process";
-import { existsSync, readFileSync, statfsSync } from "node:fs";
 import { machineMs, pause } from "./clock.ts";
 import { type Daemon, installedImages, withDaemon } from "./daemon.ts";
+import { poolMb, writeBack } from "./disk.ts";
 import { Connection } from "./http.ts";
 import { type BenchImages, serveImages } from "./image-content.ts";
 import { BuildahPeer } from "./image-peer.ts";
@@ -81,13 +81,8 @@ class Client {
   }
 }
 
-/** Writes dirty pages of all file systems. */
-function writeBack(): void {
-  execFileSync("sync");
-}
-
 /** Puts the milliseconds of `work` into `samples`, or its failure into the subject's books. Null: it failed. */
-async function timed<T>(work: () => Promise<T>, into: Samples, samples: number[]): Promise<T | null> {
+export async function timed<T>(work: () => Promise<T>, into: Samples, samples: number[]): Promise<T | null> {
   const begun_ms = machineMs();
   try {
     const result = await work();
@@ -165,18 +160,10 @@ async function startRounds(client: Client, plan: ImagesPlan, starts: Starts): Pr
   for (const id of living) await client.delete(id);
 }
 
-/**
- * Megabytes that the storage pool and the store of images take on the disk. The pool's file has blocks for more than is in use, so
- * its file system is asked, as the launcher sees it.
- */
-function diskMb({ pid, data_dir }: Daemon): number {
-  writeBack();
-  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ");
-  const pool = children.map((child) => `/proc/${child}/root${data_dir}/area`).find((path) => existsSync(path));
-  if (pool === undefined) throw new Error("no process of the daemon sees a storage pool");
-  const { blocks, bfree, bsize } = statfsSync(pool);
+/** Megabytes that the storage pool and the store of images take on the disk. */
+function diskMb(daemon: Daemon): number {
   const store_bytes = Number(execFileSync("du", ["-sxB1", installedImages()]).toString().split("\t")[0]);
-  return ((blocks - bfree) * bsize + store_bytes) / 1e6;
+  return poolMb(daemon) + store_bytes / 1e6;
 }
 
 /** What containers of one image add to the disk. One lives before, which mounts the image. */

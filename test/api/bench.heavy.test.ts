@@ -20,6 +20,7 @@ import type { Section } from "../../bench/report.ts";
 import { benchRestart } from "../../bench/restart.ts";
 import { benchRollback, callsAfter, type Move, strayCalls } from "../../bench/rollback.ts";
 import { linearScale, logScale, shareScale } from "../../bench/scale.ts";
+import { benchSnapshots } from "../../bench/snapshots.ts";
 import { median, percentile, poissonArrivals, summarize } from "../../bench/stats.ts";
 import { benchStorm } from "../../bench/storm.ts";
 import { benchStream } from "../../bench/stream.ts";
@@ -165,6 +166,24 @@ describe("bench", () => {
     });
     expectSound("images", section);
     expect(Object.values(counts(section))).toEqual([1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 1]);
+  }, 240_000);
+
+  it("takes snapshots, forks beside creates, starts beside snapshots, and compares", async () => {
+    const section = await benchSnapshots({
+      rounds_count: 1,
+      files_count: 150,
+      file_bytes: 1_000,
+      takes_per_round: 2,
+      forks_per_round: 2,
+      forks_at_once: 2,
+      snapshots_count: 3,
+      starts_per_round: 2,
+      small_files_count: 1_200,
+      changes_count: 10,
+      diffs_per_round: 2,
+    });
+    expectSound("snapshots", section);
+    expect(Object.values(counts(section))).toEqual([2, 2, 2, 2, 4, 1, 2, 2, 1, 1, 2, 2, 2, 2, 3, 2, 2, 2, 2, 2]);
   }, 240_000);
 
   it("runs commands in a container beside the runtime's own", async () => {
