@@ -12,7 +12,7 @@ import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { type ContainerRow, type Containers, settingsOf } from "../containers/service.ts";
-import type { Engine } from "../engine/ports.ts";
+import type { Engine, SubvolumeName } from "../engine/ports.ts";
 import type { AcceptedOperation, OperationRecord } from "../operations/schema.ts";
 import {
   failureOf,
@@ -240,9 +240,14 @@ export class Copies {
       }
       const source = missing.size === 0 ? null : await containers.held(tenant_id, input.container_id);
       let pause_ms: number | null = null;
+      // A single copy gets its files at that moment itself: each further snapshot costs a commit of the pool.
+      const [single = null, ...others] = copies;
+      const single_id = others.length === 0 ? (single?.container_id ?? null) : null;
       if (source !== null) {
-        const moment = await taking.moment(source, input, moment_id, kept);
-        if (!wasTaken) await context.finish("taken");
+        const to: SubvolumeName =
+          single_id === null ? { kind: SNAPSHOT_KIND, id: moment_id } : { kind: "containers", id: single_id };
+        const moment = await taking.moment(source, input, to, kept);
+        if (!wasTaken && single_id === null) await context.finish("taken");
         failpoint("snapshots.fork.taken");
         warnings.push(...moment.warnings);
         pause_ms = moment.pause_ms;
@@ -256,7 +261,8 @@ export class Copies {
           own.container_id,
           { ...input, ...own },
           {
-            ...{ settings: settingsOf(source), subvolume: moment_id, volumes: kept },
+            ...{ settings: settingsOf(source), volumes: kept },
+            subvolume: single_id === null ? moment_id : null,
             ...{ network_mode, origin, head_snapshot_id },
           },
         );
@@ -264,7 +270,8 @@ export class Copies {
       const all = { items: made.items, warnings: [...warnings, ...made.warnings] };
       return resultOf(copies, all, "forked", { pause_ms }, input.capability_downgrades);
     } finally {
-      const parts = [moment_id, ...kept.map(({ subvolume }) => subvolume)];
+      const kept_ids = kept.map(({ subvolume }) => subvolume);
+      const parts = copies.length === 1 ? kept_ids : [moment_id, ...kept_ids];
       if (!isDraining(signal)) void snapshots.discardParts(parts);
     }
   }

@@ -36,8 +36,8 @@ export interface Own extends CopySettings {
 /** What a copy is made of. */
 export interface Source {
   readonly settings: ContainerSettings;
-  /** Subvolume of the container's files. */
-  readonly subvolume: string;
+  /** Subvolume of the container's files; null: the copy has them already. */
+  readonly subvolume: string | null;
   readonly volumes: readonly KeptVolume[];
   readonly network_mode: Modes["network_mode"];
   readonly origin: ContainerOrigin;
@@ -62,10 +62,12 @@ export class CopyMaker {
     const target = { kind: "containers" as const, id };
     const { disk_limit_mb } = source.settings;
     try {
-      // What an earlier process may have left unfinished.
-      await storage.remove(target.kind, id);
-      const from = { kind: SNAPSHOT_KIND, id: source.subvolume } as const;
-      await storage.snapshot(from, target, false, disk_limit_mb, tenant_id);
+      if (source.subvolume !== null) {
+        // What an earlier process may have left unfinished.
+        await storage.remove(target.kind, id);
+        const from = { kind: SNAPSHOT_KIND, id: source.subvolume } as const;
+        await storage.snapshot(from, target, false, disk_limit_mb, tenant_id);
+      }
       await engine.containers.create(id, disk_limit_mb);
       await engine.containers.renew(tenant_id, id);
       failpoint("snapshots.copy.filled");

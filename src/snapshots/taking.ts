@@ -11,7 +11,7 @@ import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Containers } from "../containers/service.ts";
 import { type ContainerRow, settingsOf } from "../containers/service.ts";
-import type { Engine, SnapshotPair } from "../engine/ports.ts";
+import type { Engine, SnapshotPair, SubvolumeName } from "../engine/ports.ts";
 import type { OperationRecord } from "../operations/schema.ts";
 import type { OperationContext, OperationResult, Operations } from "../operations/service.ts";
 import type { Guard, Once, StoredNode } from "../store/store.ts";
@@ -127,8 +127,8 @@ export class Taking {
     return this.#accept(tenant_id, snapshot, { type: "volume", id: volume.id }, once);
   }
 
-  /** Copies the files of a container and of volumes at one moment, as subvolumes named `id` and as `volumes` says. */
-  async moment(row: ContainerRow, modes: Modes, id: string, volumes: readonly KeptVolume[]): Promise<Moment> {
+  /** Copies the files of a container and of volumes at one moment, as the subvolume `to` and as `volumes` says. */
+  async moment(row: ContainerRow, modes: Modes, to: SubvolumeName, volumes: readonly KeptVolume[]): Promise<Moment> {
     const { containers, engine } = this.#options;
     const isLive = engine.containers.live(row.id) !== null;
     const pairs: SnapshotPair[] = volumes.map((volume) => ({
@@ -139,11 +139,11 @@ export class Taking {
       // It is neither started nor deleted meanwhile.
       containers.inTurn(row.id, async () => {
         await containers.held(row.tenant_id, row.id);
-        return engine.containers.snapshot(row.id, { kind: SNAPSHOT_KIND, id }, pairs, row.tenant_id);
+        return engine.containers.snapshot(row.id, to, pairs, row.tenant_id);
       });
     const isAppConsistent = modes.consistency_mode === "app-consistent";
     const { result, hooks } = isAppConsistent
-      ? await betweenHooks(engine.containers, row, id, take)
+      ? await betweenHooks(engine.containers, row, to.id, take)
       : { result: await take(), hooks: NO_HOOKS };
     const unfrozen =
       isLive && !result.isFrozen
@@ -236,7 +236,7 @@ export class Taking {
     const { details, tenant_id } = row;
     const container = await this.#options.containers.held(tenant_id, row.container_id ?? "");
     const modes = { ...details, volumes: details.volumes.map(({ name }) => name) };
-    const moment = await this.moment(container, modes, row.id, details.volumes);
+    const moment = await this.moment(container, modes, { kind: SNAPSHOT_KIND, id: row.id }, details.volumes);
     const { pause_ms, hooks } = moment;
     return { ...details, pause_ms, hooks, warnings: [...details.warnings, ...moment.warnings] };
   }

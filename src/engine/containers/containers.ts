@@ -232,7 +232,8 @@ export class LocalContainers implements Containers {
     return this.#snapshots.run(id, async () => {
       const pairs = [{ from: { kind: "containers" as const, id }, to }, ...others];
       try {
-        return await this.#host.storage.snapshots(pairs, true, this.#running.freezer(id), owner);
+        const isReadonly = to.kind !== "containers";
+        return await this.#host.storage.snapshots(pairs, isReadonly, this.#running.freezer(id), owner);
       } finally {
         this.#running.thaw(id);
       }

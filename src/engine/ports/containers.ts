@@ -232,8 +232,9 @@ export interface Containers {
    */
   difference(request: DifferenceRequest): Promise<void>;
   /**
-   * Takes read-only snapshots of a container's own files, as `to`, and of other subvolumes, at one moment, while the
-   * container is frozen; of one that does not run without that. Rejects as `Storage.snapshots`.
+   * Takes snapshots of a container's own files, as `to`, and of other subvolumes, at one moment, while the container is
+   * frozen; of one that does not run without that. With a `to` of the kind `containers`, the files of a copy, all
+   * can be written to; otherwise all are read-only. Rejects as `Storage.snapshots`.
    */
   snapshot(
     id: string,
