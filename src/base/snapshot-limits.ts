@@ -9,7 +9,9 @@ export const SNAPSHOT_LIMITS = {
   schedule_seconds_max: 31_536_000,
   schedule_keep_max: 1_000,
   schedule_look_ms: 5_000,
-  schedules_per_pass: 20,
+  schedules_per_pass: 500,
+  schedules_at_once: 32,
+  schedules_per_tenant_at_once: 4,
   /** Forks of one request. */
   forks_max: 100,
   /** Forks that are started at once: as many as make two cores busy. */
@@ -24,8 +26,8 @@ export const SNAPSHOT_LIMITS = {
   snapshot_operation_ms: 300_000,
   /** Forks of many containers start one after the other. */
   fork_operation_ms: 1_800_000,
-  /** At once, in all and of one tenant: each freezes a container and commits the storage pool. */
-  snapshot_operations_at_once: 16,
+  /** At once, in all and of one tenant. Most of their time hooks take, or starts; the storage pool has bounds of its own. */
+  snapshot_operations_at_once: 32,
   snapshot_operations_per_tenant_at_once: 4,
   /** Deadline of the count of a snapshot's bytes, which reads the extents of each of its files. */
   snapshot_space_ms: 30_000,
@@ -36,10 +38,10 @@ export const SNAPSHOT_LIMITS = {
   differences_max: 10_000,
   differences_bytes_max: 16 * 1024 * 1024,
   differences_ms: 30_000,
-  /** Comparisons at once, in all and of one tenant. */
+  /** Comparisons at once, and with those that wait: of one tenant, which take turns, and of all. */
   comparisons_max: 4,
-  comparisons_per_tenant_max: 1,
-  comparisons_waiting_max: 16,
+  comparisons_per_tenant_max: 32,
+  comparisons_waiting_max: 256,
   /** How often a clone looks whether its snapshot is complete, if nothing tells it. */
   snapshot_look_ms: 200,
   /** Nodes of a lineage that one answer has. */

@@ -107,5 +107,6 @@ export class Commits {
 function settingsOf(config_json: string, { command, working_directory, user }: CommitRequest): Record<string, unknown> {
   const base = Config.parse(JSON.parse(config_json)).config ?? {};
   const own = command.length === 0 ? {} : { Entrypoint: null, Cmd: [...command] };
-  return { ...base, ...own, WorkingDir: working_directory, ...(user === null ? {} : { User: user }) };
+  const directory = working_directory === "/" ? {} : { WorkingDir: working_directory };
+  return { ...base, ...own, ...directory, ...(user === null ? {} : { User: user }) };
 }

@@ -10,6 +10,7 @@ import { AppError, errorText } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import { Shares } from "../base/shares.ts";
 import type { ContainerRow } from "../containers/service.ts";
 import type { Engine, FileEntry, FileSession, SubvolumeName, TouchedPath } from "../engine/ports.ts";
 import type { SnapshotRow } from "./rows.ts";
@@ -35,17 +36,17 @@ const UPPER = "upper";
 
 export class Comparisons {
   readonly #options: ComparisonsOptions;
-  /** Comparisons of one tenant take turns: each makes copies and mounts them. */
+  /**
+   * Comparisons of one tenant take turns: each makes copies and mounts them. So two of them never wait for the snapshots of
+   * each other.
+   */
   readonly #tenants = new KeyedMutex();
-  readonly #places = new Semaphore(LIMITS.comparisons_max, LIMITS.comparisons_waiting_max, () => {
-    return new AppError(
-      "CAPACITY_FULL",
-      `too many comparisons of snapshots (limit ${LIMITS.comparisons_waiting_max})`,
-      {
-        retry_after: 1,
-      },
-    );
+  /** Those that run or wait. */
+  readonly #shares = new Shares({
+    each_max: LIMITS.comparisons_per_tenant_max,
+    all_max: LIMITS.comparisons_waiting_max,
   });
+  readonly #places = new Semaphore(LIMITS.comparisons_max, LIMITS.comparisons_waiting_max, tooMany);
 
   constructor(options: ComparisonsOptions) {
     this.#options = options;
@@ -87,18 +88,29 @@ export class Comparisons {
     });
   }
 
-  #inTurn(tenant_id: string, work: () => Promise<ChangesRecord>): Promise<ChangesRecord> {
-    return this.#tenants.run(tenant_id, () => this.#places.run(work));
+  async #inTurn(tenant_id: string, work: () => Promise<ChangesRecord>): Promise<ChangesRecord> {
+    const release = this.#shares.take(tenant_id, (reached, max) =>
+      reached === "each_max"
+        ? new AppError("CONCURRENCY_LIMIT", `too many concurrent comparisons of the tenant (limit ${max})`, {
+            retry_after: 1,
+          })
+        : tooMany(),
+    );
+    try {
+      return await this.#tenants.run(tenant_id, () => this.#places.run(work));
+    } finally {
+      release();
+    }
   }
 
   async #compare(tenant_id: string, before: Side, after: Side, limit: number): Promise<ChangesRecord> {
     if (after.subvolume === null) throw new AppError("INTERNAL", "nothing to compare with");
     const { paths, isTruncated } = await this.#options.engine.storage.touched(before.subvolume, after.subvolume);
     const candidates = candidatesOf(paths, after.image_id !== null);
-    const changes = await this.#opened(tenant_id, before, (old) =>
+    const { changes, ...cut } = await this.#opened(tenant_id, before, (old) =>
       this.#opened(tenant_id, after, (now) => classify(candidates, old, now, before.subvolume === null)),
     );
-    return changesOf(changes, limit, isTruncated);
+    return changesOf(changes, limit, isTruncated || cut.isTruncated);
   }
 
   /** Does work on the files of a side as a container or volume has them. */
@@ -115,7 +127,7 @@ export class Comparisons {
     // An overlay needs a subvolume that can be written to.
     const id = ids.next(MOMENT);
     try {
-      if (subvolume !== null) await storage.snapshot(subvolume, { kind: "containers", id }, false, null);
+      if (subvolume !== null) await storage.snapshot(subvolume, { kind: "containers", id }, false, null, tenant_id);
       await containers.create(id, null);
       const { session, close } = await containers.openFiles({ id, tenant_id, image_id: image_id ?? "" });
       try {
@@ -140,6 +152,13 @@ export class Comparisons {
   }
 }
 
+function tooMany(): AppError {
+  const max = LIMITS.comparisons_waiting_max;
+  return new AppError("CAPACITY_FULL", `too many concurrent comparisons on this node (limit ${max})`, {
+    retry_after: 1,
+  });
+}
+
 const imageOf = ({ details }: SnapshotRow): string | null => details.settings?.image_id ?? null;
 
 const sideOf = (row: SnapshotRow): Side => ({
@@ -160,6 +179,8 @@ interface Candidate {
   readonly isTimesAlone: boolean;
   /** A directory that hides what the image has at its place. */
   readonly isOpaqueChanged: boolean;
+  /** True if no own file of the container stands for it: it is below a directory of the image that shows up or is hidden. */
+  readonly isHidden: boolean;
 }
 
 /** The paths as a container sees them: below its own files, or in a volume. */
@@ -169,7 +190,7 @@ function candidatesOf(paths: readonly TouchedPath[], isContainer: boolean): Cand
     return path.startsWith(`${UPPER}/`) ? path.slice(UPPER.length + 1) : null;
   };
   return paths
-    .map(({ before, path, ...flags }) => ({ before: inside(before), path: inside(path), ...flags }))
+    .map(({ before, path, ...flags }) => ({ before: inside(before), path: inside(path), ...flags, isHidden: false }))
     .filter(({ before, path }) => before !== null || path !== null);
 }
 
@@ -179,15 +200,19 @@ async function classify(
   old: FileSession,
   now: FileSession,
   isImage: boolean,
-): Promise<Change[]> {
+): Promise<Classified> {
   const found = new Map<string, Change>();
-  for await (const { before, path, isTimesAlone } of withHidden(candidates, old, now)) {
+  let isTruncated = false;
+  const onCut = () => {
+    isTruncated = true;
+  };
+  for await (const { before, path, isTimesAlone, isHidden } of withHidden(candidates, old, now, onCut)) {
     for (const one of new Set([before, path])) {
       if (one === null || found.has(one)) continue;
       const [was, is] = await Promise.all([statOf(old, one), statOf(now, one)]);
       // A directory whose entries changed is not changed itself, nor one that was copied for a change below it.
       if ((isTimesAlone || before === null || path === null) && isSameDirectory(was, is)) continue;
-      if (isImage && isSameFile(was, is)) continue;
+      if ((isImage || isHidden) && isSameFile(was, is)) continue;
       const change = changeOf(was, is);
       if (change === null) continue;
       const isMoved = one === path && before !== null && before !== path && change === "added";
@@ -201,17 +226,25 @@ async function classify(
       });
     }
   }
-  return [...found.values()].sort((a, b) => (a.path < b.path ? -1 : 1));
+  const changes = [...found.values()].sort((a, b) => (a.path < b.path ? -1 : 1));
+  return { changes, isTruncated };
+}
+
+/** What a classification found, and whether it left something out. */
+interface Classified {
+  readonly changes: readonly Change[];
+  readonly isTruncated: boolean;
 }
 
 /**
  * Yields the candidates, and what is in a directory of the image that a container's own directory hides since then, or did
- * before.
+ * before. Of these no more than `differences_max`; `onCut` is called if some are left out.
  */
 async function* withHidden(
   candidates: readonly Candidate[],
   old: FileSession,
   now: FileSession,
+  onCut: () => void,
 ): AsyncGenerator<Candidate, void, undefined> {
   let hidden_count = 0;
   for (const candidate of candidates) {
@@ -220,8 +253,12 @@ async function* withHidden(
     const hidden =
       path !== null && isOpaqueChanged ? below(old, path) : path === null && before !== null ? below(now, before) : [];
     for await (const one of hidden) {
-      if (++hidden_count > LIMITS.differences_max) return;
-      yield { before: one, path: one, isTimesAlone: true, isOpaqueChanged: false };
+      if (hidden_count === LIMITS.differences_max) {
+        onCut();
+        break;
+      }
+      hidden_count += 1;
+      yield { before: one, path: one, isTimesAlone: true, isOpaqueChanged: false, isHidden: true };
     }
   }
 }
@@ -230,7 +267,10 @@ async function* withHidden(
 async function* below(session: FileSession, path: string): AsyncGenerator<string, void, undefined> {
   for (let page = 1; ; page += 1) {
     const request = { path: bytesOf(path), page, page_size: LIMITS.list_limit_max };
-    const { entries } = await session.list(request).catch(() => ({ entries: [] }));
+    const { entries } = await session.list(request).catch((error) => {
+      if (isMissing(error)) return { entries: [] };
+      throw error;
+    });
     for (const { name_bytes, type } of entries) {
       const own = `${path}/${Buffer.from(name_bytes).toString("latin1")}`;
       yield own;
@@ -243,12 +283,16 @@ async function* below(session: FileSession, path: string): AsyncGenerator<string
 const bytesOf = (path: string): Buffer => Buffer.from(path, "latin1");
 const textOf = (path: string): string => bytesOf(path).toString("utf8");
 
+/** True if there is no such file or directory. */
+const isMissing = (error: unknown): boolean =>
+  error instanceof AppError && (error.code === "NOT_FOUND" || error.code === "INVALID_ARGUMENT");
+
 /** Null: there is no such file. */
 async function statOf(session: FileSession, path: string): Promise<FileEntry | null> {
   try {
     return await session.stat(bytesOf(path));
   } catch (error) {
-    if (error instanceof AppError && (error.code === "NOT_FOUND" || error.code === "INVALID_ARGUMENT")) return null;
+    if (isMissing(error)) return null;
     throw error;
   }
 }

@@ -112,6 +112,13 @@ export class Copies {
   ): Promise<AcceptedCopy> {
     const copies = this.wanted(row, body);
     const { resume_policy, labels, ttl_seconds } = body;
+    if (row.volume_id !== null && (resume_policy === "immediate" || ttl_seconds != null)) {
+      const field = ttl_seconds == null ? "resume_policy" : "ttl_seconds";
+      throw new AppError(
+        "INVALID_ARGUMENT",
+        `${field}: the snapshot is of a volume, which is neither started nor expires`,
+      );
+    }
     const input: CloneInput = {
       ...{ snapshot_id: row.id, copies, name: body.name ?? this.#nameLike(row.source_name) },
       ...{ resume_policy, labels: labels ?? null, ttl_seconds: ttl_seconds ?? null },
@@ -135,7 +142,7 @@ export class Copies {
   ): readonly Wanted[] {
     if ("volume_id" in source && source.volume_id !== null) {
       if (count === 1) return [];
-      throw new AppError("INVALID_ARGUMENT", "count: a snapshot of a volume is cloned once at a time");
+      throw new AppError("INVALID_ARGUMENT", "count: must be 1 for a snapshot of a volume");
     }
     const pattern = name ?? this.#nameLike("source_name" in source ? source.source_name : source.name);
     const copies = Array.from({ length: count }, (_, i) => ({
@@ -291,7 +298,7 @@ export class Copies {
     missing: ReadonlySet<string>,
     make: (copy: Wanted) => Promise<string[]>,
   ): Promise<Made> {
-    const { tenant_id, input } = context;
+    const { tenant_id, input, signal } = context;
     const { copies } = input;
     const results = new Map<string, Json>();
     const warnings: string[] = [];
@@ -303,6 +310,7 @@ export class Copies {
     await each(copies, LIMITS.fork_starts_at_once, async (copy) => {
       const { container_id, name } = copy;
       try {
+        signal.throwIfAborted();
         if (missing.has(container_id)) warnings.push(...(await make(copy)));
         await this.#maker.resume(tenant_id, container_id, input);
         results.set(container_id, { name, status: "succeeded", container_id });

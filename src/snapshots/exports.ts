@@ -14,7 +14,7 @@ import type { OperationRecord } from "../operations/schema.ts";
 import type { OperationContext, OperationResult, Operations } from "../operations/service.ts";
 import type { Once } from "../store/store.ts";
 import type { SnapshotRow } from "./rows.ts";
-import { MOMENT, SNAPSHOT_KIND, type Snapshots } from "./service.ts";
+import { MOMENT, SNAPSHOT_KIND, type Snapshots, unfinished } from "./service.ts";
 
 /** Makes an image of the files of a container that does not run: src/oci/commits.ts. */
 export interface ImageMaker {
@@ -88,13 +88,12 @@ export class Exports {
   /** The files of a snapshot as tar, as a container or volume has them. Throws WRONG_STATE. */
   async archive(tenant_id: string, row: SnapshotRow): Promise<Streamed> {
     const { snapshots, engine } = this.#options;
-    if (row.volume_id !== null) {
-      const root = engine.storage.subvolume(SNAPSHOT_KIND, row.id);
-      return downloadArchive(() => engine.files.open(tenant_id, root, 0), "/", "tar");
-    }
+    if (row.volume_id !== null) return this.#volumeArchive(tenant_id, row);
     const { image_id } = containerSettings(row);
     const open = async (): Promise<OpenFiles> => {
-      const id = await snapshots.using(tenant_id, row.id, () => this.#copy({ kind: SNAPSHOT_KIND, id: row.id }));
+      const id = await snapshots.using(tenant_id, row.id, () =>
+        this.#copy(tenant_id, { kind: SNAPSHOT_KIND, id: row.id }),
+      );
       try {
         const { session, close } = await engine.containers.openFiles({ id, tenant_id, image_id });
         return {
@@ -110,6 +109,31 @@ export class Exports {
       }
     };
     return downloadArchive(open, "/", "tar");
+  }
+
+  /** Of a copy, too: the snapshot may be deleted while a client reads. */
+  async #volumeArchive(tenant_id: string, { id: snapshot_id }: SnapshotRow): Promise<Streamed> {
+    const { snapshots, engine, ids } = this.#options;
+    const copy: SubvolumeName = { kind: SNAPSHOT_KIND, id: ids.next(MOMENT) };
+    const remove = () => void snapshots.discardParts([copy.id]);
+    await snapshots.using(tenant_id, snapshot_id, () =>
+      engine.storage.snapshot({ kind: SNAPSHOT_KIND, id: snapshot_id }, copy, true, null, tenant_id),
+    );
+    try {
+      const root = engine.storage.subvolume(copy.kind, copy.id);
+      const { session, close } = await engine.files.open(tenant_id, root, 0);
+      const open = async (): Promise<OpenFiles> => ({
+        session,
+        close: () => {
+          close();
+          remove();
+        },
+      });
+      return await downloadArchive(open, "/", "tar");
+    } catch (error) {
+      remove();
+      throw error;
+    }
   }
 
   /** Throws INVALID_ARGUMENT, QUOTA_EXCEEDED. */
@@ -148,8 +172,10 @@ export class Exports {
     const { snapshots, images } = this.#options;
     const id =
       snapshot_id === null
-        ? await this.#copy({ kind: "containers", id: container_id ?? "" })
-        : await snapshots.using(tenant_id, snapshot_id, () => this.#copy({ kind: SNAPSHOT_KIND, id: snapshot_id }));
+        ? await this.#copy(tenant_id, { kind: "containers", id: container_id ?? "" })
+        : await snapshots.using(tenant_id, snapshot_id, () =>
+            this.#copy(tenant_id, { kind: SNAPSHOT_KIND, id: snapshot_id }),
+          );
     try {
       const { image_id, command, working_directory, user } = settings;
       return await images.make({
@@ -161,12 +187,17 @@ export class Exports {
   }
 
   /** Copies files to those of a container without a row. Resolves to its id. */
-  async #copy(from: SubvolumeName): Promise<string> {
+  async #copy(tenant_id: string, from: SubvolumeName): Promise<string> {
     const { engine, ids } = this.#options;
     const id = ids.next(MOMENT);
-    await engine.storage.snapshot(from, { kind: "containers", id }, false, null);
-    await engine.containers.create(id, null);
-    return id;
+    try {
+      await engine.storage.snapshot(from, { kind: "containers", id }, false, null, tenant_id);
+      await engine.containers.create(id, null);
+      return id;
+    } catch (error) {
+      await this.#remove(id);
+      throw error;
+    }
   }
 
   async #remove(id: string): Promise<void> {
@@ -187,6 +218,6 @@ function containerSettings({ details, state }: SnapshotRow): ContainerSettings {
       hint: "export it as tar",
     });
   }
-  if (state !== "ready") throw new AppError("WRONG_STATE", "the snapshot is being taken", { details: { state } });
+  if (state !== "ready") throw unfinished({ state });
   return details.settings;
 }

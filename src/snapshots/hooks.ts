@@ -63,9 +63,10 @@ async function runHook(
     const end = await exited;
     // Also the interpreter of a hook may be missing: then the hook fails.
     if (end.spawn_failed && end.exit_code === NOT_FOUND && !(await isThere(containers, row, path))) return null;
-    return { exit_code: end.timed_out ? null : end.exit_code, output: outputOf(end) };
+    return { exit_code: end.timed_out ? null : end.exit_code, timed_out: end.timed_out, output: outputOf(end) };
   } catch (error) {
-    return { exit_code: null, output: error instanceof AppError ? error.message : errorText(error) };
+    const output = error instanceof AppError ? error.message : errorText(error);
+    return { exit_code: null, timed_out: false, output };
   }
 }
 
@@ -94,9 +95,14 @@ function outputOf({ stdout, stderr }: GatheredExit): string {
   return bytes.subarray(0, LIMITS.snapshot_hook_output_bytes).toString("utf8");
 }
 
-function hookFailed({ exit_code, output }: Outcome): AppError {
-  const how = exit_code === null ? `did not end within ${LIMITS.snapshot_hook_ms} ms` : `exited with ${exit_code}`;
-  return new AppError("WRONG_STATE", `the hook ${PRE} of the container ${how}`, {
+function failureOf({ exit_code, timed_out }: Outcome): string {
+  if (timed_out) return `did not end within ${LIMITS.snapshot_hook_ms} ms`;
+  return exit_code === null ? "could not be run" : `exited with ${exit_code}`;
+}
+
+function hookFailed(outcome: Outcome): AppError {
+  const { exit_code, output } = outcome;
+  return new AppError("WRONG_STATE", `the hook ${PRE} of the container ${failureOf(outcome)}`, {
     reason_code: "HOOK_FAILED",
     details: { exit_code, output },
     hint: "correct the hook, or take a crash-consistent snapshot",
@@ -111,7 +117,7 @@ export function hookWarnings({ pre, post }: Hooks, isLive: boolean): string[] {
     warnings.push(`the container has no hooks (${PRE}, ${POST}): its files were written to the disk and it was frozen`);
   }
   if (post !== null && post.exit_code !== 0) {
-    warnings.push(`the hook ${POST} failed (${post.exit_code === null ? "timeout" : `exit code ${post.exit_code}`})`);
+    warnings.push(`the hook ${POST} ${failureOf(post)}`);
   }
   return warnings;
 }

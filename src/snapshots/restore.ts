@@ -1,5 +1,5 @@
 /**
- * Restores a container in place: its files become those of a snapshot of it, or of a container that it is related to. Its
+ * Restores a container in place: its files become those of a snapshot over the same image. Its
  * settings, volumes and name stay. A container that runs is stopped before, and started again.
  *
  * E1 The files are exchanged at once, by name: a crash leaves the old ones or the new ones, whole.
@@ -14,7 +14,7 @@ import type { OperationRecord } from "../operations/schema.ts";
 import type { OperationContext, OperationResult, Operations } from "../operations/service.ts";
 import type { Once, Store } from "../store/store.ts";
 import type { SnapshotRow } from "./rows.ts";
-import { SNAPSHOT_KIND, type Snapshots } from "./service.ts";
+import { SNAPSHOT_KIND, type Snapshots, unfinished } from "./service.ts";
 import { isDraining } from "./taking.ts";
 
 export interface RestoreOptions {
@@ -24,6 +24,8 @@ export interface RestoreOptions {
   readonly operations: Operations;
   readonly store: Store;
 }
+
+const MEGABYTE = 1024 * 1024;
 
 interface Input {
   readonly container_id: string;
@@ -56,8 +58,12 @@ export class Restore {
         hint: "clone the snapshot instead",
       });
     }
-    if (snapshot.state !== "ready") {
-      throw new AppError("WRONG_STATE", "the snapshot is being taken", { details: { state: snapshot.state } });
+    if (snapshot.state !== "ready") throw unfinished(snapshot);
+    const size_mb = Math.ceil((snapshot.size_bytes ?? 0) / MEGABYTE);
+    if (row.disk_limit_mb !== null && size_mb > row.disk_limit_mb) {
+      throw new AppError("INVALID_ARGUMENT", `snapshot_id: larger than the container's disk_limit_mb: ${size_mb} MiB`, {
+        details: { expected: [`<= ${row.disk_limit_mb}`], received: String(size_mb) },
+      });
     }
   }
 
@@ -120,6 +126,8 @@ export class Restore {
       await storage.create(kind, container_id, row.disk_limit_mb, tenant_id);
       const from = { kind: SNAPSHOT_KIND, id: snapshot_id } as const;
       await storage.snapshot(from, { kind, id: other }, false, row.disk_limit_mb, tenant_id);
+      // Another container's identity is not this one's.
+      if (snapshot.container_id !== container_id) await engine.containers.renew(tenant_id, other);
       failpoint("snapshots.restore.filled");
     });
   }

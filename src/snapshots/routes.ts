@@ -108,7 +108,8 @@ function findRoutes({ snapshots }: SnapshotRoutesOptions) {
       },
       handler: async (request) => {
         const page = request.page();
-        return page.answer("snapshots", await snapshots.list(request.caller.tenant_id, request.query, page));
+        const { caller, query } = request;
+        return page.answer("snapshots", await snapshots.list(caller.tenant_id, query, page));
       },
     }),
     route({
@@ -362,7 +363,7 @@ function changeRoutes({ comparisons, containers }: SnapshotRoutesOptions) {
       params: byTwoSnapshots,
       query: diffQuery,
       response: changes,
-      errors: ["NOT_FOUND", "TIMEOUT", "CAPACITY_FULL"],
+      errors: ["NOT_FOUND", "WRONG_STATE", "TIMEOUT", "CONCURRENCY_LIMIT", "CAPACITY_FULL"],
       example: { params: { ...BY_ID, other_id: "snp_1m8w4xf9k2d7qv0t" }, response: SAMPLES.changes },
       handler: ({ caller, params, query }) =>
         comparisons.ofSnapshots(caller.tenant_id, params.snapshot_id, params.other_id, query.limit),
@@ -377,7 +378,7 @@ function changeRoutes({ comparisons, containers }: SnapshotRoutesOptions) {
       params: byContainer,
       query: changesQuery,
       response: changes,
-      errors: ["NOT_FOUND", "TIMEOUT", "CAPACITY_FULL", "WRONG_STATE"],
+      errors: ["NOT_FOUND", "WRONG_STATE", "TIMEOUT", "CONCURRENCY_LIMIT", "CAPACITY_FULL"],
       example: { params: BY_CONTAINER, query: { since: SAMPLES.snapshot.snapshot_id }, response: SAMPLES.changes },
       handler: async ({ caller, params, query }) => {
         const row = await containers.held(caller.tenant_id, params.container_id);
@@ -410,11 +411,12 @@ function exportRoutes({ snapshots, exports, containers, operations }: SnapshotRo
       handler: async ({ caller, params, query, body, once, signal }) => {
         const { tenant_id } = caller;
         const row = await snapshots.held(tenant_id, params.snapshot_id);
-        if (body.format === "tar") return exports.archive(tenant_id, row);
+        const isTar = body.format === "tar";
         if (body.dry_run) {
-          await exports.check(tenant_id, row, body.reference ?? "");
+          if (!isTar) await exports.check(tenant_id, row, body.reference ?? "");
           return checked(NO_REMARKS);
         }
+        if (isTar) return exports.archive(tenant_id, row);
         const operation = await exports.acceptSnapshot(tenant_id, row, body.reference ?? "", once);
         return operations.answer(tenant_id, operation, ended(query, signal));
       },

@@ -273,7 +273,9 @@ export class SnapshotRows {
    * From here on nobody sees it, and what came after it comes after its parent. Conflict (of the first): it is pinned,
    * or deleted already; with `isUnfinished` one that was not finished is deleted as well.
    */
-  end({ id, parent_id }: Pick<SnapshotRow, "id" | "parent_id">, isUnfinished: boolean): readonly Statement[] {
+  end({ id }: Pick<SnapshotRow, "id">, isUnfinished: boolean): readonly Statement[] {
+    // As it is by then: the parent may have been deleted since the row was read.
+    const parent = "SELECT p.parent_id FROM snapshots AS p WHERE p.id = ?";
     const states = isUnfinished ? "state <> 'deleting'" : "state = 'ready'";
     return [
       {
@@ -281,8 +283,8 @@ export class SnapshotRows {
         args: [id],
         expect_changes: 1,
       },
-      { sql: "UPDATE snapshots SET parent_id = ? WHERE parent_id = ?", args: [parent_id, id] },
-      { sql: "UPDATE containers SET head_snapshot_id = ? WHERE head_snapshot_id = ?", args: [parent_id, id] },
+      { sql: `UPDATE snapshots SET parent_id = (${parent}) WHERE parent_id = ?`, args: [id, id] },
+      { sql: `UPDATE containers SET head_snapshot_id = (${parent}) WHERE head_snapshot_id = ?`, args: [id, id] },
     ];
   }
 

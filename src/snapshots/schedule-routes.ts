@@ -7,7 +7,7 @@ import { route } from "../http/route.ts";
 import type { Volumes } from "../volumes/service.ts";
 import { SAMPLES } from "./samples.ts";
 import type { Schedules } from "./schedules.ts";
-import { putSchedule, scheduleRecord } from "./schema.ts";
+import { type PutSchedule, putSchedule, putVolumeSchedule, scheduleRecord } from "./schema.ts";
 
 export interface ScheduleRoutesOptions {
   readonly schedules: Schedules;
@@ -27,18 +27,21 @@ export function scheduleRoutes({ schedules, containers, volumes }: ScheduleRoute
         params: byContainer,
         schedules,
       },
+      wanted: putSchedule,
       example: { container_id: "ctr_c1v8hx2m9qk4te7b" },
       idOf: async (tenant_id, { container_id }) => (await containers.held(tenant_id, container_id)).id,
     }),
     ...routesOf({
       ...{ kind: "volume", of: "Volume", prefix: "/api/volumes/:name", params: byVolume, schedules },
+      wanted: putVolumeSchedule,
       example: { name: "data" },
       idOf: async (tenant_id, { name }) => (await volumes.root(tenant_id, name)).row.id,
     }),
   ];
 }
 
-interface Of<Prefix extends string, Params extends z.ZodType, Of extends string> {
+interface Of<Prefix extends string, Params extends z.ZodType, Of extends string, Wanted> {
+  readonly wanted: Wanted;
   readonly kind: "container" | "volume";
   readonly of: Of;
   readonly prefix: Prefix;
@@ -49,15 +52,12 @@ interface Of<Prefix extends string, Params extends z.ZodType, Of extends string>
   readonly idOf: (tenant_id: string, params: z.output<Params>) => Promise<string>;
 }
 
-function routesOf<const Prefix extends string, Params extends z.ZodType, const Name extends string>({
-  kind,
-  of,
-  prefix,
-  params,
-  schedules,
-  example,
-  idOf,
-}: Of<Prefix, Params, Name>) {
+function routesOf<
+  const Prefix extends string,
+  Params extends z.ZodType,
+  const Name extends string,
+  Wanted extends typeof putSchedule | typeof putVolumeSchedule,
+>({ wanted, kind, of, prefix, params, schedules, example, idOf }: Of<Prefix, Params, Name, Wanted>) {
   const path = `${prefix}/snapshot-schedule` as const;
   const response = kind === "container" ? SAMPLES.schedule : SAMPLES.volume_schedule;
   return [
@@ -69,13 +69,14 @@ function routesOf<const Prefix extends string, Params extends z.ZodType, const N
       operation: `put${of}Schedule`,
       summary: `Makes or replaces the schedule by which the daemon takes snapshots of a ${kind}.`,
       params,
-      body: putSchedule,
+      body: wanted,
       response: scheduleRecord,
       errors: ["NOT_FOUND", "WRONG_STATE"],
       example: { params: example, body: { every_seconds: 3_600, keep: 24 }, response },
       handler: async ({ caller, params, body }) => {
         const id = await idOf(caller.tenant_id, params as z.output<Params>);
-        return schedules.put(caller.tenant_id, { kind, id }, body);
+        const how = { consistency_mode: "crash-consistent" as const, volume_mode: "exclude" as const };
+        return schedules.put(caller.tenant_id, { kind, id }, { ...how, ...(body as PutSchedule) });
       },
     }),
     route({

@@ -50,8 +50,8 @@ export class Schedules {
   readonly #options: SchedulesOptions;
   #cancelLook: CancelTimer = () => {};
   #isClosed = false;
-  /** Sources of which a snapshot is being taken. */
-  readonly #taking = new Set<string>();
+  /** Sources of which a snapshot is being taken, with their tenants. */
+  readonly #taking = new Map<string, string>();
 
   constructor(options: SchedulesOptions) {
     this.#options = options;
@@ -67,7 +67,10 @@ export class Schedules {
     this.#cancelLook();
   }
 
-  /** Makes or replaces the schedule of a container or volume; the first snapshot is due after `every_seconds`. */
+  /**
+   * Makes or replaces the schedule of a container or volume; the first snapshot is due after `every_seconds`. The same time
+   * again leaves the next one due when it was.
+   */
   async put(tenant_id: string, source: Source, input: PutSchedule): Promise<ScheduleRecord> {
     const { store, node } = this.#options;
     const { every_seconds, keep, ...settings } = input;
@@ -75,7 +78,8 @@ export class Schedules {
     const sql = `INSERT INTO snapshot_schedules
       (tenant_id, node_seq, source_kind, source_id, every_seconds, keep, settings, created_at, due_at)
       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (source_id) DO UPDATE SET every_seconds = excluded.every_seconds,
-      keep = excluded.keep, settings = excluded.settings, due_at = excluded.due_at, last_error = NULL`;
+      keep = excluded.keep, settings = excluded.settings, last_error = NULL,
+      due_at = CASE WHEN every_seconds = excluded.every_seconds THEN due_at ELSE excluded.due_at END`;
     const args = [tenant_id, node.seq, source.kind, source.id, every_seconds, keep, JSON.stringify(settings), now];
     const { conflict } = await store.write(
       [tenantGuard(tenant_id, "state = 'active'"), { sql, args: [...args, now + every_seconds] }],
@@ -122,12 +126,18 @@ export class Schedules {
     const rows = await store.read(sql, [node.seq, this.#now(), LIMITS.schedules_per_pass]);
     for (const row of rows.map(rowOf)) {
       // The hooks of one container must not keep the others waiting.
-      if (this.#taking.has(row.source_id) || this.#taking.size >= LIMITS.schedules_per_pass) continue;
-      this.#taking.add(row.source_id);
+      if (this.#taking.has(row.source_id) || !this.#hasPlace(row.tenant_id)) continue;
+      this.#taking.set(row.source_id, row.tenant_id);
       this.#take(row)
         .catch((error) => this.#warn(error))
         .finally(() => this.#taking.delete(row.source_id));
     }
+  }
+
+  /** The schedules of one tenant must not keep those of others. */
+  #hasPlace(tenant_id: string): boolean {
+    const own_count = [...this.#taking.values()].filter((one) => one === tenant_id).length;
+    return this.#taking.size < LIMITS.schedules_at_once && own_count < LIMITS.schedules_per_tenant_at_once;
   }
 
   #warn(error: unknown): void {
@@ -147,10 +157,10 @@ export class Schedules {
     let snapshot_id: string | null = null;
     try {
       snapshot_id = await this.#taken(row);
-      await snapshots.trim(source_id, keep);
     } catch (thrown) {
       error = publicText(thrown);
     }
+    await snapshots.trim(source_id, keep).catch((thrown) => this.#warn(thrown));
     const sql = `UPDATE snapshot_schedules SET last_snapshot_id = coalesce(?, last_snapshot_id), last_error = ?
       WHERE source_id = ?`;
     await store.write([{ sql, args: [snapshot_id, error, source_id] }]);

@@ -41,7 +41,9 @@ const sentAlong = {
   dry_run: z
     .boolean()
     .default(false)
-    .describe("Checks the request and changes nothing; responds 200 with the outcome."),
+    .describe(
+      "Checks the request and changes nothing; responds 200 with the warnings. Names and ports may be taken by the time of the request.",
+    ),
   idempotency_key: text(LIMITS.idempotency_key_length_max)
     .min(1)
     .optional()
@@ -185,6 +187,10 @@ export const putSchedule = z
   .meta({ id: "PutSnapshotSchedule" });
 export type PutSchedule = z.output<typeof putSchedule>;
 
+export const putVolumeSchedule = putSchedule
+  .omit({ consistency_mode: true, volume_mode: true })
+  .meta({ id: "PutVolumeSnapshotSchedule" });
+
 export const scheduleRecord = z
   .object({
     source_kind: z.enum(["container", "volume"]).describe("What it takes snapshots of."),
@@ -227,7 +233,8 @@ const includedVolume = z
 
 const hookResult = z
   .object({
-    exit_code: z.int().nullable().describe("Exit code; null if it did not end in time."),
+    exit_code: z.int().nullable().describe("Exit code; null if it did not end in time, or could not be run."),
+    timed_out: z.boolean().describe("True if it did not end in time."),
     output: z.string().describe("Beginning of its output."),
   })
   .meta({ id: "SnapshotHook" });

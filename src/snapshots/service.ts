@@ -7,7 +7,7 @@
  *    next boot removes it.
  * T2 A copy needs nothing of its snapshot once it is made: deleting a snapshot leaves its copies whole.
  * T3 What came after a snapshot that is deleted comes after its parent: the lineage holds only what exists.
- * T4 Nothing is removed while it is being copied: both take turns, by snapshot.
+ * T4 Nothing is removed while it is being used: a removal waits for all work that began before the row said `deleting`.
  */
 import { LRUCache } from "lru-cache";
 import { unknownCredential } from "../base/caller.ts";
@@ -52,8 +52,8 @@ export class Snapshots {
   readonly #rows: SnapshotRows;
   /** Removals that failed. */
   readonly #retries: Retries;
-  /** T4. */
-  readonly #turns = new KeyedMutex();
+  /** T4: the work that uses each snapshot. */
+  readonly #users = new Map<string, Set<Promise<void>>>();
   /** Counts of bytes, one of each tenant at a time: each reads all extents of a snapshot. */
   readonly #counting = new KeyedMutex();
   /** Resolved at each change of a snapshot, and made anew. */
@@ -141,9 +141,11 @@ export class Snapshots {
 
   /** Resolves when a snapshot was finished or removed, or after a moment. */
   async changed(): Promise<void> {
-    const late = this.#options.clock.after(LIMITS.snapshot_look_ms, () => this.#changed.resolve());
-    await this.#changed.promise;
-    late();
+    // Of this wait alone: a promise of all that a timer had resolved would end all later waits at once.
+    const late = Promise.withResolvers<void>();
+    const cancel = this.#options.clock.after(LIMITS.snapshot_look_ms, late.resolve);
+    await Promise.race([this.#changed.promise, late.promise]);
+    cancel();
   }
 
   /** Throws NOT_FOUND. */
@@ -170,13 +172,25 @@ export class Snapshots {
     return this.#rows.headOfVolume(volume_id);
   }
 
-  /** Does work on the files of a complete snapshot, which stay until it has ended (T4). Throws NOT_FOUND. */
-  using<Result>(tenant_id: string, id: string, work: (row: SnapshotRow) => Promise<Result>): Promise<Result> {
-    return this.#turns.run(id, async () => {
+  /**
+   * Does work on the files of a complete snapshot, which stay until it has ended (T4). Any number at a time. Throws NOT_FOUND,
+   * WRONG_STATE while it is made.
+   */
+  async using<Result>(tenant_id: string, id: string, work: (row: SnapshotRow) => Promise<Result>): Promise<Result> {
+    const done = Promise.withResolvers<void>();
+    const users = this.#users.get(id) ?? new Set();
+    this.#users.set(id, users);
+    // Before the look at the row: what is ready then is there until the end.
+    users.add(done.promise);
+    try {
       const row = await this.held(tenant_id, id);
-      if (row.state !== "ready") throw notFound(id);
-      return work(row);
-    });
+      if (row.state !== "ready") throw unfinished(row);
+      return await work(row);
+    } finally {
+      users.delete(done.promise);
+      if (users.size === 0) this.#users.delete(id);
+      done.resolve();
+    }
   }
 
   async lineage(tenant_id: string, id: string): Promise<Lineage> {
@@ -204,7 +218,7 @@ export class Snapshots {
   /** Throws NOT_FOUND, WRONG_STATE while it is made. */
   async pin(tenant_id: string, id: string, is_pinned: boolean): Promise<void> {
     const row = await this.row(tenant_id, id);
-    snapshotStates.next(row.state, "delete");
+    snapshotStates.next(row.state, "pin");
     const statement = this.#rows.pin(tenant_id, id, is_pinned);
     const conflict = await this.#write([statement], row, is_pinned ? "pinned" : "unpinned");
     if (conflict !== null) throw notFound(id);
@@ -246,7 +260,7 @@ export class Snapshots {
     const unfinished_before = now - Math.ceil((2 * LIMITS.snapshot_operation_ms) / 1_000);
     for (const id of await this.#rows.due(now, unfinished_before)) {
       const row = await this.#rows.byId(id);
-      if (row !== null && row.state !== "deleting") await this.#end(row, row.state === "creating");
+      if (row !== null && row.state !== "deleting") await this.#expire(row);
     }
   }
 
@@ -272,6 +286,13 @@ export class Snapshots {
     }
   }
 
+  /** Never rejects: one that cannot be deleted must not keep the others. */
+  async #expire(row: SnapshotRow): Promise<void> {
+    await this.#end(row, row.state === "creating").catch((error) => {
+      this.#options.log.warn("expired snapshot not removed", { snapshot_id: row.id, error: errorText(error) });
+    });
+  }
+
   async #end(row: SnapshotRow, isUnfinished: boolean): Promise<void> {
     const { id } = row;
     const conflict = await this.#write(this.#rows.end(row, isUnfinished), row, "removing");
@@ -285,16 +306,15 @@ export class Snapshots {
 
   /** Removes a snapshot that nobody sees any more. A removal that fails is repeated for a while, and at the next start. */
   #erase(id: string): Promise<void> {
-    return this.#retries.run(id, () =>
-      this.#turns.run(id, async () => {
-        const row = await this.#rows.byId(id);
-        if (row === null) return;
-        for (const { subvolume } of row.details.volumes) await this.#options.storage().remove(SNAPSHOT_KIND, subvolume);
-        await this.#options.storage().remove(SNAPSHOT_KIND, id);
-        failpoint("snapshots.delete.removed");
-        await this.#write([this.#rows.delete(id)], row, "removed");
-      }),
-    );
+    return this.#retries.run(id, async () => {
+      const row = await this.#rows.byId(id);
+      if (row === null) return;
+      await Promise.all(this.#users.get(id) ?? []);
+      for (const { subvolume } of row.details.volumes) await this.#options.storage().remove(SNAPSHOT_KIND, subvolume);
+      await this.#options.storage().remove(SNAPSHOT_KIND, id);
+      failpoint("snapshots.delete.removed");
+      await this.#write([this.#rows.delete(id)], row, "removed");
+    });
   }
 
   async #discard(id: string): Promise<void> {
@@ -314,7 +334,7 @@ export class Snapshots {
 
   /** Counts the bytes of a snapshot that is being taken, for its record and the next `get`; null: that took too long. */
   async measureNew(row: SnapshotRow): Promise<SubvolumeSpace | null> {
-    const space = await this.#measure(partsOf(row));
+    const space = await this.#counting.run(row.tenant_id, () => this.#measure(partsOf(row)));
     if (space !== null) this.#spaces.set(row.id, space);
     return space;
   }
@@ -416,6 +436,14 @@ function recordOf(row: SnapshotRow): SnapshotRecord {
 /** The same for one that was deleted, one of another tenant, and one that never was. */
 export function notFound(id: string): AppError {
   return new AppError("NOT_FOUND", `snapshot '${id}' not found`, { reason_code: "SNAPSHOT_NOT_FOUND" });
+}
+
+/** Refuses work on the files of a snapshot that has none yet. */
+export function unfinished({ state }: Pick<SnapshotRow, "state">): AppError {
+  return new AppError("WRONG_STATE", "the snapshot is being taken", {
+    details: { state },
+    hint: "retry when its operation has ended",
+  });
 }
 
 function pinned(id: string): AppError {

@@ -3,10 +3,10 @@ import { machine } from "../base/state-machine.ts";
 
 export const SNAPSHOT_STATES = ["creating", "ready", "deleting"] as const;
 export type SnapshotState = (typeof SNAPSHOT_STATES)[number];
-export type SnapshotVerb = "finish" | "delete";
+export type SnapshotVerb = "finish" | "pin" | "delete";
 
 export const snapshotStates = machine<SnapshotState, SnapshotVerb>("snapshot", "creating", {
   creating: { finish: "ready" },
-  ready: { delete: "deleting" },
+  ready: { pin: "ready", delete: "deleting" },
   deleting: {},
 });

@@ -1,5 +1,5 @@
 /** Snapshots, clones and forks through the real API: records, modes, refusals, and content. */
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 import { SnapshotUser } from "../support/snapshots.ts";
@@ -9,6 +9,7 @@ const containers = new ContainerUser(daemon);
 const snapshots = new SnapshotUser(daemon);
 
 beforeAll(() => daemon.start({ HEARTH_CELLS: "0" }));
+afterEach(() => clear());
 afterAll(() => daemon.dispose());
 
 /** Deletes all containers, snapshots and volumes. */
@@ -167,10 +168,10 @@ describe("a snapshot", () => {
     await hook("post-snapshot", "#!/bin/sh\necho after > /root/post; exit 3\n");
     const taken = await snapshots.take("box", { consistency_mode: "app-consistent" });
     expect(taken.metadata.hooks).toEqual({
-      pre: { exit_code: 0, output: "out\n" },
-      post: { exit_code: 3, output: "" },
+      pre: { exit_code: 0, timed_out: false, output: "out\n" },
+      post: { exit_code: 3, timed_out: false, output: "" },
     });
-    expect(taken.warnings).toEqual(["the hook /etc/hearth/post-snapshot failed (exit code 3)"]);
+    expect(taken.warnings).toEqual(["the hook /etc/hearth/post-snapshot exited with 3"]);
     await snapshots.clone(taken.snapshot_id, { name: "copy", resume_policy: "immediate" });
     expect(await containers.shell("copy", "cat /root/pre; ls /root")).toBe(`before ${taken.snapshot_id}\npre\n`);
     await containers.shell("box", "rm /root/post");
@@ -324,6 +325,83 @@ describe("changes", () => {
   });
 });
 
+describe("what takes long, or is deleted meanwhile", () => {
+  it("keeps nobody from being served while a clone waits for its snapshot", async () => {
+    await containers.create({ name: "box" });
+    await containers.shell(
+      "box",
+      "mkdir -p /etc/hearth; printf '#!/bin/sh\\nsleep 3\\n' > /etc/hearth/pre-snapshot; chmod +x /etc/hearth/pre-snapshot",
+    );
+    const { body } = await snapshots.call("POST", "/api/containers/box/snapshot", {
+      consistency_mode: "app-consistent",
+    });
+    const clone = await snapshots.ok("POST", `/api/snapshots/${body.snapshot_id}/clone`, { name: "copy" });
+    const pin = await snapshots.call("POST", `/api/snapshots/${body.snapshot_id}/pin`);
+    expect([pin.status, pin.body.error]).toEqual([409, "cannot pin a snapshot that is creating"]);
+    const since = await snapshots.call("GET", `/api/containers/box/changes?since=${body.snapshot_id}`);
+    expect([since.status, since.body.error_code]).toEqual([409, "WRONG_STATE"]);
+    // Longer than a waiting clone looks at its snapshot: it must not spin.
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    expect((await daemon.call("GET", "/health")).status).toBe(200);
+    expect(await snapshots.ended(clone)).toMatchObject({ status: "succeeded" });
+    await clear();
+  });
+
+  it("gives an archive of a volume whole, also when its snapshot is deleted while it is read", async () => {
+    await snapshots.ok("POST", "/api/volumes", { name: "data" });
+    await containers.create({ name: "box", volumes: ["data:/data"] });
+    await containers.shell(
+      "box",
+      "head -c 30000000 /dev/urandom > /data/a; for i in $(seq 50); do echo $i > /data/znote$i; done",
+    );
+    const { snapshot_id } = await snapshots.ok("POST", "/api/volumes/data/snapshot?execution=sync", {});
+    const answer = await fetch(`${daemon.url}/api/snapshots/${snapshot_id}/export`, {
+      method: "POST",
+      headers: { "x-api-key": KEY },
+      body: JSON.stringify({ format: "tar" }),
+    });
+    const reader = answer.body?.getReader();
+    const pieces = [Buffer.from((await reader?.read())?.value ?? [])];
+    await snapshots.ok("DELETE", `/api/snapshots/${snapshot_id}`);
+    for (let next = await reader?.read(); next?.done === false; next = await reader?.read())
+      pieces.push(Buffer.from(next.value));
+    expect(
+      Buffer.concat(pieces)
+        .toString("latin1")
+        .match(/znote\d+\0/g),
+    ).toHaveLength(50);
+    await clear();
+  });
+
+  it("compares backwards without what the image has, and believes no attribute of a file", async () => {
+    await containers.create({ name: "box" });
+    const first = await snapshots.take("box");
+    await containers.shell("box", "touch /usr/bin/x /root/backdoor");
+    await containers.python(
+      "box",
+      "import os; open('/root/z','w'); os.setxattr('/root/z','user.a',b'\\nunlink          ./s/upper/root/backdoor\\n')",
+    );
+    const second = await snapshots.take("box");
+    const paths = ({ changes }: { changes: { change: string; path: string }[] }) =>
+      changes.map(({ change, path }) => `${change} ${path}`);
+    const names = ["/root/backdoor", "/root/z", "/usr/bin/x"];
+    const forth = await snapshots.ok("GET", `/api/snapshots/${first.snapshot_id}/diff/${second.snapshot_id}`);
+    expect(paths(forth)).toEqual(names.map((path) => `added ${path}`));
+    const back = await snapshots.ok("GET", `/api/snapshots/${second.snapshot_id}/diff/${first.snapshot_id}`);
+    expect(paths(back)).toEqual(names.map((path) => `deleted ${path}`));
+    // A path that the kernel cannot name: the snapshot is taken, the comparison refused.
+    await containers.python(
+      "box",
+      "import os\nos.chdir('/root')\nfor _ in range(40):\n  os.mkdir('n'*200); os.chdir('n'*200)",
+    );
+    const deep = await snapshots.take("box");
+    expect(deep.state).toBe("ready");
+    const refused = await snapshots.call("GET", "/api/containers/box/changes");
+    expect([refused.status, refused.body.error_code]).toEqual([400, "INVALID_ARGUMENT"]);
+    await clear();
+  });
+});
+
 describe("an image of a container", () => {
   it("has its files over the image below, its command, and makes containers", async () => {
     await containers.create({ name: "box", environment: { SECRET: "s" }, command: ["sleep", "1000"] });
@@ -395,7 +473,9 @@ describe("a schedule", () => {
     expect(made).toMatchObject({ source_kind: "container", keep: 2, labels: { by: "schedule" }, last_error: null });
     expect(made.due_at).toBe(made.created_at + 60);
     expect(await snapshots.ok("PUT", path, { every_seconds: 120, keep: 1 })).toMatchObject({ every_seconds: 120 });
+    expect(await snapshots.ok("PUT", path, { every_seconds: 120, keep: 3 })).toMatchObject({ keep: 3 });
     const of = "/api/volumes/data/snapshot-schedule";
+    expect((await snapshots.call("PUT", of, { every_seconds: 60, keep: 1, volume_mode: "exclude" })).status).toBe(422);
     expect(await snapshots.ok("PUT", of, { every_seconds: 60, keep: 1 })).toMatchObject({ source_kind: "volume" });
     await snapshots.ok("DELETE", of);
     expect((await snapshots.call("DELETE", of)).status).toBe(404);

@@ -23,6 +23,10 @@ function copyFields(flags: Flags) {
 
 function adviceOf(session: Session, flags: Flags): void {
   if (flags.name === undefined) return;
+  if (flags.count !== undefined) {
+    session.advice = { NAME_TAKEN: "give another --name" };
+    return;
+  }
   session.advice = { NAME_TAKEN: `give another --name, or remove it: hearth rm -f ${shellWord(flags.name as string)}` };
 }
 

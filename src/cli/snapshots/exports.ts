@@ -2,7 +2,7 @@
 import { LIMITS } from "../../base/limits.ts";
 import { accepted, succeeded } from "../daemon/operations.ts";
 import { checkArchiveTarget, receiveArchive } from "../images/transfers.ts";
-import { visible } from "../output/text.ts";
+import { shellWord, visible } from "../output/text.ts";
 import { usage } from "../session/failure.ts";
 import type { Flags, Session, Words } from "../session/session.ts";
 import { noteWarnings } from "./snapshots.ts";
@@ -43,4 +43,6 @@ async function showImage(session: Session, operation_id: string, reference: stri
   const operation = await succeeded(session, operation_id, doing);
   noteWarnings(session, operation);
   session.show(operation, () => `${visible(String(operation.result?.reference ?? reference))} is made\n`);
+  if (session.flags.json !== true)
+    session.terminal.note(`to run it: hearth run --rm --oci --image ${shellWord(reference)}`);
 }

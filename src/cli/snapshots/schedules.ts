@@ -25,7 +25,8 @@ export async function scheduleVolume(session: Session, [name = ""]: Words, flags
   const client = session.client();
   await schedule(session, name, flags, {
     get: () => client.request("GET /api/volumes/:name/snapshot-schedule", { params }),
-    put: (body) => client.request("PUT /api/volumes/:name/snapshot-schedule", { params, body }),
+    put: ({ consistency_mode: _, volume_mode: __, ...body }) =>
+      client.request("PUT /api/volumes/:name/snapshot-schedule", { params, body }),
     end: () => client.request("DELETE /api/volumes/:name/snapshot-schedule", { params }),
   });
 }
