@@ -49,4 +49,18 @@ export class SnapshotUser {
   async ended({ operation_id }: { readonly operation_id: string }): Promise<Json> {
     return this.ok("GET", `/api/operations/${operation_id}?wait_seconds=60`);
   }
+
+  /** Deletes all snapshots, containers and volumes of the tenant. */
+  async clear(): Promise<void> {
+    for (const { snapshot_id, pinned } of (await this.ok("GET", "/api/snapshots")).snapshots) {
+      if (pinned) await this.ok("POST", `/api/snapshots/${snapshot_id}/unpin`);
+      await this.ok("DELETE", `/api/snapshots/${snapshot_id}`);
+    }
+    for (const { container_id } of (await this.ok("GET", "/api/containers")).containers) {
+      await this.ok("DELETE", `/api/containers/${container_id}`);
+    }
+    for (const { name } of (await this.ok("GET", "/api/volumes")).volumes) {
+      await this.ok("DELETE", `/api/volumes/${name}?execution=sync`);
+    }
+  }
 }
