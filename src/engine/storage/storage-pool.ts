@@ -210,6 +210,8 @@ export class StoragePool implements Storage {
     const request = { type: FRAME.STORAGE_SNAPSHOTS, texts: [freezer ?? "", lines], bytes, owner, flags };
     const answer = await this.#gate.run(() =>
       this.#options.withLauncher(async (launcher) => {
+        const first = await launcher.storage(request);
+        if (first.errno !== EEXIST) return first;
         // What a launcher that died has left of them (S4).
         for (const { to } of pairs) await launcher.storage({ type: FRAME.STORAGE_DELETE, texts: [nameOf(to)] });
         return launcher.storage(request);
