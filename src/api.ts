@@ -70,6 +70,7 @@ export function apiRoutes(options: ApiOptions) {
   const { system, functions, containers, volumes, snapshots, oci, secrets, terminal, tenants } = options;
   const { telemetry, operations, events, audit } = options;
   const all: { routes: readonly Route[] } = { routes: [] };
+  const copies = snapshotRoutes(snapshots);
   const routes = [
     ...systemRoutes(system),
     ...descriptionRoutes(() =>
@@ -82,9 +83,12 @@ export function apiRoutes(options: ApiOptions) {
     ),
     ...schemaRoutes(),
     ...functionRoutes(functions),
-    ...containerRoutes(containers),
+    ...containerRoutes(
+      containers,
+      copies.filter(({ path }) => path.startsWith("/api/containers/")),
+    ),
     ...volumeRoutes(volumes),
-    ...snapshotRoutes(snapshots),
+    ...copies,
     ...imageRoutes(oci),
     ...secretRoutes(secrets),
     ...terminalRoutes(terminal),

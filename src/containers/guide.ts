@@ -22,6 +22,7 @@ export const containersGuide: Guide<"containers"> = {
     "With oci: true the image's entrypoint, command, environment, working directory, user, stop signal and health check apply; a field of the request replaces the image's. Empty lists for entrypoint and command make a container that waits for exec.",
     "GET /api/containers/{container_id}/logs returns the output of its main command.",
     "POST /api/containers/{container_id}/stop stops it; POST …/start runs it again with its files unchanged.",
+    "POST /api/containers/{container_id}/snapshot takes a snapshot of its files; POST /api/containers/{container_id}/fork makes copies of it as it is now. Both require the header X-Tenant-Id.",
     "DELETE /api/containers/{container_id} removes it.",
   ],
   machine: containerStates,

@@ -6,7 +6,7 @@ import { acknowledgement, pageQuery } from "../base/schema.ts";
 import { guideRoutes } from "../docs/guide.ts";
 import { treeRoutes } from "../files/routes.ts";
 import { validate } from "../http/input.ts";
-import { route } from "../http/route.ts";
+import { type Route, route } from "../http/route.ts";
 import { accepted, acceptedOperation, executionField as execution, operationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
 import { type ExecRoutesOptions, execRoutes } from "./exec/routes.ts";
@@ -42,7 +42,8 @@ const IDEMPOTENT = ["Idempotency-Key"] as const;
 const handle = { status: 202, response: acceptedOperation, example: SAMPLES.handle } as const;
 const record = { status: 200, response: containerRecord, example: SAMPLES.running };
 
-export function containerRoutes(options: ContainerRoutesOptions) {
+/** `others`: routes of other concerns below the same path, which the help lists as well. */
+export function containerRoutes(options: ContainerRoutesOptions, others: readonly Route[]) {
   const routes = [
     ...findRoutes(options),
     ...makeRoutes(options),
@@ -57,7 +58,7 @@ export function containerRoutes(options: ContainerRoutesOptions) {
     example: { status: "ok" as const, concern: "containers" as const, running_count: 1, reason: null },
     look: ({ tenant_id }: Caller) => options.containers.readiness(tenant_id),
   };
-  return [...guideRoutes(containersGuide, routes, readiness), ...routes];
+  return [...guideRoutes(containersGuide, [...routes, ...others], readiness), ...routes];
 }
 
 /** A running container is seen as its first process sees it. */
