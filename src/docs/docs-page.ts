@@ -249,6 +249,9 @@ ${this.#answers(operation)}
     // curl itself says GET, and POST where there is a body.
     if (method !== (body === undefined ? "GET" : "POST")) parts[0] = `curl -X ${method} ${url}`;
     if (operation["x-hearth-auth"] !== "public") parts.push('-H "X-Api-Key: $HEARTH_KEY"');
+    for (const one of parameters) {
+      if (one.in === "header" && one.required === true) parts.push(`-H "${one.name}: ${one.example}"`);
+    }
     if (body !== undefined) parts.push(`-d ${quoted(JSON.stringify(body))}`);
     return parts.join(" \\\n  ");
   }

@@ -131,10 +131,10 @@ export const errorSchema = z
 
 /** Every code that a route may be refused with. */
 export function errorsOf(route: Route): ErrorCode[] {
-  const { auth, scope, params, query, headers, body, upload, socket, errors } = route;
+  const { auth, params, query, headers, body, upload, socket, errors } = route;
   const codes = new Set<ErrorCode>(["INTERNAL", ...errors]);
-  if (auth !== "public") for (const code of CREDENTIAL_ERRORS) codes.add(code);
-  if (auth === "operator" || scope !== null) codes.add("FORBIDDEN");
+  // FORBIDDEN: without the scope, and under the name of another tenant.
+  if (auth !== "public") for (const code of [...CREDENTIAL_ERRORS, "FORBIDDEN"] as const) codes.add(code);
   if (params !== null || query !== null) codes.add("INVALID_ARGUMENT");
   for (const name of headers) for (const code of HEEDED[name].errors) codes.add(code);
   if (body !== null) for (const code of BODY_ERRORS) codes.add(code);

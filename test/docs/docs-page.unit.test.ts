@@ -20,6 +20,9 @@ describe("GET /api/docs", () => {
     for (const { operation } of ROUTES) expect(html).toContain(`<article id="${operation}" data-kind="operation"`);
     for (const code of Object.keys(ERRORS)) expect(html).toContain(`id="error-${code}"`);
     expect(html).toContain("curl -X PUT &#34;$HEARTH_URL/api/functions/fn_");
+    // A header without which the request is refused.
+    const article = /<article id="listSnapshots"[\s\S]*?<\/article>/.exec(html)?.[0] ?? "";
+    expect(article).toContain("-H &#34;X-Tenant-Id: default&#34;");
   });
 
   it("leads somewhere with every link, and has every id once", async () => {
