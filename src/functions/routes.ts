@@ -289,7 +289,7 @@ function versionRoutes({ functions, operations, snapshot_versions }: FunctionRou
         ...["NOT_FOUND", "WRONG_STATE", "HANDLER_FAILED", "START_FAILED", "CAPACITY_FULL", "QUOTA_EXCEEDED"],
         ...["IMAGE_INVALID", "QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT"],
       ] as const,
-      example: { params: ID_EXAMPLE, body: { snapshot_id: "snp_7d2k9f0qv4xw8m1t" }, response: SAMPLES.handle },
+      example: { params: ID_EXAMPLE, body: { snapshot_id: "{snapshot_id}" }, response: SAMPLES.handle },
       handler: async ({ caller, params, query, body, once, signal }) => {
         const { tenant_id } = caller;
         const operation = await snapshot_versions.accept(caller, params.function_id, body, once);

@@ -59,8 +59,8 @@ const CHANGES = ["X-Tenant-Id", "Idempotency-Key"] as const;
 const OPERATION_ERRORS = ["QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT", "WRONG_STATE"] as const;
 const TAKE_ERRORS = ["NOT_FOUND", "QUOTA_EXCEEDED", "CAPACITY_FULL", ...OPERATION_ERRORS] as const;
 const COPY_ERRORS = [...TAKE_ERRORS, "NAME_TAKEN", "START_FAILED"] as const;
-const BY_ID = { snapshot_id: SAMPLES.snapshot.id };
-const BY_CONTAINER = { container_id: "ctr_c1v8hx2m9qk4te7b" };
+const BY_ID = { snapshot_id: "{snapshot_id}" };
+const BY_CONTAINER = { container_id: "{container_id}" };
 
 export function snapshotRoutes(options: SnapshotRoutesOptions) {
   return [
@@ -103,7 +103,7 @@ function findRoutes({ snapshots }: SnapshotRoutesOptions) {
       query: listSnapshots,
       response: snapshotList,
       example: {
-        query: { container_id: "ctr_c1v8hx2m9qk4te7b", label: "stage=test" },
+        query: { label: "stage=test" },
         response: { snapshots: [SAMPLES.snapshot], next_cursor: null },
       },
       handler: async (request) => {
@@ -194,7 +194,7 @@ function takeRoutes({ snapshots, taking, restore, containers, operations }: Snap
       response: acceptedOperation,
       other: { status: 200, response: z.union([operationRecord, dryRun]), example: SAMPLES.operation },
       errors: [...TAKE_ERRORS, "IN_USE", "START_FAILED"],
-      example: { params: BY_CONTAINER, body: { snapshot_id: SAMPLES.snapshot.id }, response: SAMPLES.handle },
+      example: { params: BY_CONTAINER, body: BY_ID, response: SAMPLES.handle },
       handler: async ({ caller, params, query, body, once, signal }) => {
         const { tenant_id } = caller;
         const row = await containers.held(tenant_id, params.container_id);
@@ -364,7 +364,7 @@ function changeRoutes({ comparisons, containers }: SnapshotRoutesOptions) {
       query: diffQuery,
       response: changes,
       errors: ["NOT_FOUND", "WRONG_STATE", "TIMEOUT", "CONCURRENCY_LIMIT", "CAPACITY_FULL"],
-      example: { params: { ...BY_ID, other_id: "snp_1m8w4xf9k2d7qv0t" }, response: SAMPLES.changes },
+      example: { params: { ...BY_ID, other_id: "{other_id}" }, response: SAMPLES.changes },
       handler: ({ caller, params, query }) =>
         comparisons.ofSnapshots(caller.tenant_id, params.snapshot_id, params.other_id, query.limit),
     }),
@@ -379,7 +379,7 @@ function changeRoutes({ comparisons, containers }: SnapshotRoutesOptions) {
       query: changesQuery,
       response: changes,
       errors: ["NOT_FOUND", "WRONG_STATE", "TIMEOUT", "CONCURRENCY_LIMIT", "CAPACITY_FULL"],
-      example: { params: BY_CONTAINER, query: { since: SAMPLES.snapshot.snapshot_id }, response: SAMPLES.changes },
+      example: { params: BY_CONTAINER, query: { limit: "100" }, response: SAMPLES.changes },
       handler: async ({ caller, params, query }) => {
         const row = await containers.held(caller.tenant_id, params.container_id);
         return comparisons.ofContainer(caller.tenant_id, row, query.since ?? null, query.limit);

@@ -28,7 +28,7 @@ export function scheduleRoutes({ schedules, containers, volumes }: ScheduleRoute
         schedules,
       },
       wanted: putSchedule,
-      example: { container_id: "ctr_c1v8hx2m9qk4te7b" },
+      example: { container_id: "{container_id}" },
       idOf: async (tenant_id, { container_id }) => (await containers.held(tenant_id, container_id)).id,
     }),
     ...routesOf({
