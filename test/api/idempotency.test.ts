@@ -20,6 +20,8 @@ function shift(ms: number): void {
 
 const send = (key: string, method: string, path: string, body?: unknown, headers: Record<string, string> = {}) =>
   daemon.call(method, path, body, { "idempotency-key": key, ...headers });
+/** The tenant of the credential, which the routes of snapshots want to be named. */
+const OWN = { "x-tenant-id": "default" };
 const isReplayed = ({ headers }: Answer): boolean => headers.get("idempotent-replayed") === "true";
 
 /** Ends the daemon by force and starts it again. */
@@ -35,7 +37,7 @@ beforeAll(async () => {
 afterAll(() => daemon.dispose());
 
 describe("a route that takes an Idempotency-Key", () => {
-  const made = { function_id: "" };
+  const made = { function_id: "", snapshot_id: "" };
   /** In the order in which they can be sent. */
   const REQUESTS: Record<string, () => readonly [method: string, path: string, body?: unknown]> = {
     createFunction: () => ["POST", "/api/functions", { name: "keyed", handler: "cat" }],
@@ -47,10 +49,29 @@ describe("a route that takes an Idempotency-Key", () => {
     ],
     createTenant: () => ["POST", "/api/tenants", { name: "keyed" }],
     createVolume: () => ["POST", "/api/volumes", { name: "keyed" }],
+    snapshotVolume: () => ["POST", "/api/volumes/keyed/snapshot?execution=sync"],
     deleteVolume: () => ["DELETE", "/api/volumes/keyed"],
     createContainer: () => ["POST", "/api/containers", { name: "keyed" }],
     createTerminalSession: () => ["POST", "/api/terminal/sessions", { container_id: "keyed" }],
     createContainers: () => ["POST", "/api/containers/batch?execution=sync", { items: [{ name: "batched" }] }],
+    snapshotContainer: () => ["POST", "/api/containers/keyed/snapshot?execution=sync", { name: "keyed" }],
+    pinSnapshot: () => ["POST", `/api/snapshots/${made.snapshot_id}/pin`],
+    unpinSnapshot: () => ["POST", `/api/snapshots/${made.snapshot_id}/unpin`],
+    cloneSnapshot: () => ["POST", `/api/snapshots/${made.snapshot_id}/clone?execution=sync`, { name: "cloned" }],
+    forkContainer: () => ["POST", "/api/containers/keyed/fork?execution=sync", { name: "forked-{n}", count: 2 }],
+    restoreContainer: () => ["POST", "/api/containers/keyed/restore?execution=sync", { snapshot_id: made.snapshot_id }],
+    exportSnapshot: () => [
+      "POST",
+      `/api/snapshots/${made.snapshot_id}/export?execution=sync`,
+      { reference: "exported:1" },
+    ],
+    commitContainer: () => ["POST", "/api/containers/keyed/commit?execution=sync", { reference: "committed:1" }],
+    createVersionFromSnapshot: () => [
+      "POST",
+      `/api/functions/${made.function_id}/versions?execution=sync`,
+      { snapshot_id: made.snapshot_id },
+    ],
+    deleteSnapshot: () => ["DELETE", `/api/snapshots/${made.snapshot_id}`],
     stopContainer: () => ["POST", "/api/containers/keyed/stop", {}],
     startContainer: () => ["POST", "/api/containers/keyed/start?execution=sync"],
     resumeContainer: () => ["POST", "/api/containers/batched/resume"],
@@ -60,26 +81,39 @@ describe("a route that takes an Idempotency-Key", () => {
   it("is tested here, and none of them shows a secret", () => {
     const heeding = ROUTES.filter(({ headers }) => headers.includes("Idempotency-Key"));
     const names = heeding.map(({ operation }) => operation);
-    expect(names.filter((name) => !/Snapshot|Image/.test(name)).sort()).toEqual(Object.keys(REQUESTS).sort());
+    expect(names.filter((name) => !/Image/.test(name)).sort()).toEqual(Object.keys(REQUESTS).sort());
     expect(names).not.toEqual(expect.arrayContaining([expect.stringMatching(/Key|Token|Invoke|exec/)]));
     expect(heeding.filter(({ upload, socket }) => upload !== null || socket !== null)).toEqual([]);
   });
 
+  const CRASHED_AFTER = ["createVolume", "createContainer", "snapshotContainer", "forkContainer"];
   it.each(Object.entries(REQUESTS))("%s gives the first answer again, also after a crash", async (name, request) => {
+    const send = (path: string) => daemon.call(method, path, body, { "idempotency-key": name, ...OWN });
     if (name === "resumeContainer") await daemon.call("POST", "/api/containers/batched/stop", {});
     if (name === "updateFunction") {
       made.function_id = (await daemon.call("GET", "/api/functions/by-name/keyed")).body.id;
     }
     const [method, path, body] = request();
-    const first = await send(name, method, path, body);
+    const first = await send(path);
     expect([name, first.status < 300, isReplayed(first)]).toEqual([name, true, false]);
-    const again = await send(name, method, path, body);
+    const again = await send(path);
     expect([again.status, again.body, isReplayed(again)]).toEqual([first.status, first.body, true]);
-    const other = await send(name, method, `${path}${path.includes("?") ? "&" : "?"}more=1`, body);
+    const other = await send(`${path}${path.includes("?") ? "&" : "?"}more=1`);
     expect(other).toMatchObject({ status: 409, body: { error_code: "IDEMPOTENCY_CONFLICT" } });
-    if (name === "createVolume" || name === "createContainer") await crash();
-    const later = await send(name, method, path, body);
+    if (CRASHED_AFTER.includes(name)) await crash();
+    const later = await send(path);
     expect([later.status, later.body, isReplayed(later)]).toEqual([first.status, first.body, true]);
+    if (name === "snapshotContainer") made.snapshot_id = first.body.snapshot_id;
+  });
+
+  it("has made one of each of them", async () => {
+    const list = async (path: string) => (await daemon.call("GET", path, undefined, OWN)).body;
+    const containers: { name: string }[] = (await list("/api/containers")).containers;
+    expect(containers.map(({ name }) => name).sort()).toEqual(["cloned", "forked-1", "forked-2", "keyed"]);
+    const { snapshots } = await list("/api/snapshots");
+    expect(snapshots.map(({ source_volume }: { source_volume: string }) => source_volume)).toEqual(["keyed"]);
+    const { versions } = await list(`/api/functions/${made.function_id}/versions`);
+    expect(versions.map(({ version }: { version: number }) => version)).toEqual([3, 2, 1]);
   });
 });
 

@@ -4,8 +4,11 @@ import { Commands } from "../support/command.ts";
 import { Daemon, KEY } from "../support/daemon.ts";
 import { archive } from "../support/file-helper.ts";
 import { plant, plantCopies, plantImage } from "../support/planted.ts";
+import { SnapshotUser } from "../support/snapshots.ts";
 
 const COUNT = 1_005;
+/** The tenant of the credential, which the routes of snapshots want to be named. */
+const OWN = { "x-tenant-id": "default" };
 
 interface Kind {
   readonly path: string;
@@ -47,6 +50,7 @@ beforeAll(async () => {
   const [job] = (await daemon.call("GET", `/api/containers/${container.container_id}/jobs`)).body.jobs;
   const stopped = await daemon.call("POST", `/api/containers/${container.container_id}/stop?execution=async`, {});
   const { operation_id } = stopped.body;
+  const { snapshot_id } = await new SnapshotUser(daemon).take("shells");
   await daemon.call("POST", "/api/volumes", { name: "origin" });
   const content = archive({ name: "f", content: "x" }).toString("base64");
   const { body: context } = await daemon.call("POST", "/api/build-contexts", { content });
@@ -97,6 +101,11 @@ beforeAll(async () => {
       changed: { id: "'op_' || n.i", tenant_id, status: "'succeeded'", completed_at: "o.created_at" },
       keyOf: ({ operation_id = "" }) => operation_id,
     },
+    snapshots: {
+      ...{ path: "/api/snapshots", field: "snapshots", table: "snapshots", original: `id = '${snapshot_id}'` },
+      changed: { id: "'snp_' || n.i", tenant_id },
+      keyOf: ({ id = "" }) => id,
+    },
     tenants: {
       ...{ path: "/api/tenants", field: "tenants", table: "tenants", original: "name = 'other'" },
       ...{ changed: named("ten"), keyOf: ({ tenant_id: id = "" }) => id },
@@ -119,20 +128,21 @@ function fill({ table, original, changed }: Kind, count: number, from: number): 
   plantCopies(daemon, "function_versions", `id = '${version_id}'`, version, all_count, from);
 }
 
-const KINDS = "functions versions invocations containers jobs volumes images contexts operations tenants keys".split(
-  " ",
-);
+const KINDS =
+  "functions versions invocations containers jobs volumes images contexts operations snapshots tenants keys".split(" ");
 
 describe("a list", () => {
+  const get = (path: string) => daemon.call("GET", path, undefined, OWN);
+
   it.each(KINDS)("of %s is whole up to 1,000 entries, then goes on behind next_cursor", async (name) => {
     const kind = kinds[name] as Kind;
     fill(kind, COUNT, 1);
-    const { body } = await daemon.call("GET", kind.path);
+    const { body } = await get(kind.path);
     expect(body[kind.field]).toHaveLength(1_000);
-    const rest = await daemon.call("GET", `${kind.path}?cursor=${body.next_cursor}`);
+    const rest = await get(`${kind.path}?cursor=${body.next_cursor}`);
     expect(rest.body[kind.field].length).toBeGreaterThanOrEqual(COUNT - 1_000);
     expect(rest.body.next_cursor).toBe(null);
-    const whole = await daemon.call("GET", `${kind.path}?limit=1000&cursor=${body.next_cursor}`);
+    const whole = await get(`${kind.path}?limit=1000&cursor=${body.next_cursor}`);
     expect(whole.body).toEqual(rest.body);
     const keys = [...body[kind.field], ...rest.body[kind.field]].map(kind.keyOf);
     expect(new Set(keys).size).toBe(keys.length);
@@ -142,14 +152,14 @@ describe("a list", () => {
   it.each(KINDS)("of %s gives each entry once while others come and go", async (name) => {
     const kind = kinds[name] as Kind;
     const { path, field, table, column = "id", keyOf } = kind;
-    const first = await daemon.call("GET", path);
-    const second = await daemon.call("GET", `${path}?cursor=${first.body.next_cursor}`);
+    const first = await get(path);
+    const second = await get(`${path}?cursor=${first.body.next_cursor}`);
     const before: string[] = [...first.body[field], ...second.body[field]].map(keyOf);
     const unseen = new Set(before);
     const seen: string[] = [];
     const drop = (key: string) => plant(daemon, { sql: `DELETE FROM ${table} WHERE ${column} = ?`, args: [key] });
     for (let cursor: string | null = "", added = 10_000; cursor !== null; added += 2) {
-      const { body } = await daemon.call("GET", `${path}?limit=211${cursor === "" ? "" : `&cursor=${cursor}`}`);
+      const { body } = await get(`${path}?limit=211${cursor === "" ? "" : `&cursor=${cursor}`}`);
       const page: string[] = body[field].map(keyOf);
       seen.push(...page);
       for (const key of page) unseen.delete(key);

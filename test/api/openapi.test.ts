@@ -7,6 +7,7 @@ import { routeOf } from "../support/answers.ts";
 import { type Described, Document } from "../support/api-document.ts";
 import { Daemon } from "../support/daemon.ts";
 import { plantOperation } from "../support/planted.ts";
+import { SnapshotUser } from "../support/snapshots.ts";
 
 const daemon = new Daemon();
 const found: { document: Document | null; alpine: Alpine | null } = { document: null, alpine: null };
@@ -59,7 +60,6 @@ const ORDER = [
   "listKeys",
   "requestToken",
   "revokeKey",
-  "deleteFunction",
   "createVolume",
   "listVolumes",
   "writeFile",
@@ -69,6 +69,10 @@ const ORDER = [
   "readFile",
   "uploadVolumeArchive",
   "downloadVolumeArchive",
+  "snapshotVolume",
+  "putVolumeSchedule",
+  "getVolumeSchedule",
+  "deleteVolumeSchedule",
   "createContainer",
   "listContainers",
   "getContainer",
@@ -91,6 +95,25 @@ const ORDER = [
   "getContainerEnvironment",
   "patchContainerEnvironment",
   "putContainerEnvironment",
+  "snapshotContainer",
+  "listSnapshots",
+  "getSnapshot",
+  "getSnapshotLineage",
+  "listContainerChanges",
+  "diffSnapshots",
+  "pinSnapshot",
+  "unpinSnapshot",
+  "cloneSnapshot",
+  "forkContainer",
+  "restoreContainer",
+  "exportSnapshot",
+  "commitContainer",
+  "createVersionFromSnapshot",
+  "deleteFunction",
+  "deleteSnapshot",
+  "putContainerSchedule",
+  "getContainerSchedule",
+  "deleteContainerSchedule",
   "killContainer",
   "startContainer",
   "stopContainer",
@@ -154,12 +177,36 @@ const MADE: Readonly<Record<string, readonly [placeholder: string, field: string
   execInContainer: ["job_id", "job_id"],
   createTerminalSession: ["session_id", "session_id"],
   createBuildContext: ["context_id", "context_id"],
+  snapshotContainer: ["snapshot_id", "snapshot_id"],
+};
+
+const changeFile = (made: ReadonlyMap<string, string>) =>
+  daemon.call("POST", `/api/containers/${made.get("container_id")}/exec`, {
+    command: ["sh", "-c", "date +%N >> /root/changed"],
+  });
+/** What an example needs beside the answers to others. */
+const BEFORE: Readonly<Record<string, (made: Map<string, string>) => Promise<unknown>>> = {
+  snapshotContainer: changeFile,
+  diffSnapshots: async (made) => {
+    await changeFile(made);
+    const later = await new SnapshotUser(daemon).take(made.get("container_id") ?? "");
+    made.set("other_id", later.snapshot_id);
+  },
 };
 
 function filledBody(example: unknown, made: ReadonlyMap<string, string>): unknown {
   if (example === undefined) return undefined;
   return JSON.parse(JSON.stringify(example).replace(/(?<=")\{(\w+)\}(?=")/g, (text, name) => made.get(name) ?? text));
 }
+
+/** The headers without which it is refused, as the description shows them. */
+const requiredHeaders = (operation: Described): Record<string, string> =>
+  Object.fromEntries(
+    document()
+      .parameters(operation)
+      .filter((one) => one.in === "header" && one.required === true)
+      .map(({ name, example }) => [name.toLowerCase(), String(example)]),
+  );
 
 /** The request that the description shows, with the placeholders of the route table filled in. */
 function requestOf(operation: Described, made: ReadonlyMap<string, string>): { path: string; body: unknown } {
@@ -195,8 +242,9 @@ describe("every operation", () => {
       const { operationId, method } = operation;
       // A WebSocket: terminal.test.ts opens it.
       if (operation.responses[101] !== undefined) continue;
+      await BEFORE[operationId]?.(made);
       const { path, body } = requestOf(operation, made);
-      const answer = await daemon.call(method, path, body);
+      const answer = await daemon.call(method, path, body, requiredHeaders(operation));
       const response = document().response(operation, answer.status);
       expect([operationId, answer.status < 400, response !== undefined, answer.body]).toEqual([
         operationId,
@@ -222,6 +270,9 @@ describe("every operation", () => {
       }
       const [placeholder = "", field = ""] = MADE[operationId] ?? [];
       if (placeholder !== "") made.set(placeholder, answer.body[field]);
+      if (answer.status !== 202) continue;
+      const { body: ended } = await daemon.call("GET", `${answer.body.status_url}?wait_seconds=60`);
+      expect([operationId, ended.status, ended.error]).toEqual([operationId, "succeeded", null]);
     }
   });
 });
@@ -236,7 +287,7 @@ interface Provoked {
 
 async function provoke({ operation, path, body, headers, code }: Provoked): Promise<void> {
   const { operationId, method } = operation;
-  const answer = await daemon.call(method, path, body, headers);
+  const answer = await daemon.call(method, path, body, { ...requiredHeaders(operation), ...headers });
   const described = document().codes(operation, answer.status);
   expect([operationId, code, answer.body.error_code, described.includes(code)]).toEqual([
     operationId,
@@ -281,6 +332,22 @@ describe("the refusals that are described are those that are answered", () => {
       if (scope === null) continue;
       const headers = { "x-api-key": scope === "read" ? writer : reader };
       await provoke({ operation, path: anyPath(operation), headers, code: "FORBIDDEN" });
+    }
+  });
+
+  it("of a header that names another tenant, and of none where one is required", async () => {
+    for (const operation of document().operations) {
+      if (operation["x-hearth-auth"] === "public") continue;
+      const path = anyPath(operation);
+      await provoke({ operation, path, headers: { "x-tenant-id": "ten_0000000000000000" }, code: "FORBIDDEN" });
+      if (requiredHeaders(operation)["x-tenant-id"] === undefined) continue;
+      const { status, body } = await daemon.call(operation.method, path);
+      expect([operation.operationId, status, body.error_code]).toEqual([
+        operation.operationId,
+        400,
+        "INVALID_ARGUMENT",
+      ]);
+      expect(document().codes(operation, status)).toContain("INVALID_ARGUMENT");
     }
   });
 

@@ -46,14 +46,15 @@ const world = (): World => {
   return state.world;
 };
 
-/** Sends the requests on its standard input with its own token, or with the headers that they name. */
+/** Sends the requests on its standard input with its own token, or with the credentials that they name. */
 const PROBE = `
 import http.client, json, os, sys
 host, port = os.environ["HEARTH_URL"].split("/")[2].split(":")
 answers = []
 for asked in json.load(sys.stdin):
   connection = http.client.HTTPConnection(host, int(port), timeout=10)
-  headers = {"X-Request-Id": "same-for-all", **(asked["headers"] or {"X-Api-Key": os.environ["HEARTH_KEY"]})}
+  credential = asked["credential"] or {"X-Api-Key": os.environ["HEARTH_KEY"]}
+  headers = {"X-Request-Id": "same-for-all", **asked["headers"], **credential}
   connection.request(asked["method"], asked["path"], asked["body"], headers)
   answer = connection.getresponse()
   kept = {name.lower(): value for name, value in answer.getheaders() if name.lower() != "date"}
@@ -71,10 +72,14 @@ const queryOf = (route: (typeof ROUTES)[number], ids: Ids): string => {
   // A whole file system takes a while.
   return route.path.endsWith(":container_id/archive") ? "?path=/root" : "";
 };
-const requestOf = (route: (typeof ROUTES)[number], ids: Ids): Request => ({
+const isForTenant = ({ headers }: (typeof ROUTES)[number]) => headers.includes("X-Tenant-Id");
+const asTenant = (tenant_id: string) => ({ "x-tenant-id": tenant_id });
+/** `caller`: the tenant of the credential, which some routes want to be named. */
+const requestOf = (route: (typeof ROUTES)[number], ids: Ids, caller = ids.tenant_id): Request => ({
   method: route.method,
   path: pathOf(route, ids) + queryOf(route, ids),
   body: bodyOf(route, ids),
+  headers: isForTenant(route) ? asTenant(caller) : {},
 });
 const codeOf = ({ status, text }: Seen) => [status, (JSON.parse(text) as { error_code: string }).error_code];
 
@@ -82,8 +87,8 @@ const codeOf = ({ status, text }: Seen) => [status, (JSON.parse(text) as { error
 const unknownOf = (route: (typeof ROUTES)[number]) =>
   route.operation === "findContainer" ? [200, undefined] : [404, "NOT_FOUND"];
 
-/** Asked from inside of a call of C, in one go. `headers` null: with the token of that call. */
-async function probe(asked: readonly (Request & { headers: Record<string, string> | null })[]): Promise<Seen[]> {
+/** Asked from inside of a call of C, in one go. `credential` null: with the token of that call. */
+async function probe(asked: readonly (Request & { credential: Record<string, string> | null })[]): Promise<Seen[]> {
   const { prober } = world();
   const answer = await daemon.call(
     "POST",
@@ -194,35 +199,45 @@ describe("what is another tenant's", () => {
   const withIds = ofTenants.filter(
     (route) => (parametersOf(route).length > 0 || isByReference(route)) && !isMaking(route),
   );
-  const strangers: readonly [string, () => Record<string, string>][] = [
-    ["a key with all scopes", () => asKey(world().b.key)],
-    ["a bearer token", () => ({ authorization: `Bearer ${world().token}` })],
-    ["the operator's key", () => asKey(KEY)],
-  ];
+  /** A key with all scopes, a bearer token and the operator's key, each with its tenant. */
+  const strangers = (): readonly (readonly [tenant_id: string, credential: Record<string, string>])[] => {
+    const { b, token } = world();
+    const { tenant_id } = b.ids;
+    return [
+      [tenant_id, asKey(b.key)],
+      [tenant_id, { authorization: `Bearer ${token}` }],
+      ["default", asKey(KEY)],
+    ];
+  };
 
   it.each(rows(withIds))("is answered as what is not there: %s", async (_, route) => {
     const { a, none } = world();
-    for (const [, headers] of strangers) {
-      const theirs = await send(daemon, requestOf(route, a.ids), headers());
-      const nobodys = await send(daemon, requestOf(route, none), headers());
+    for (const [caller, credential] of strangers()) {
+      const theirs = await send(daemon, requestOf(route, a.ids, caller), credential);
+      const nobodys = await send(daemon, requestOf(route, none, caller), credential);
       const seen = expectSame(theirs, nobodys, a.ids);
       expect(codeOf(seen)).toEqual(unknownOf(route));
     }
     if (route.method !== "GET") return;
+    const [caller = "", credential = {}] = strangers()[0] ?? [];
     const heads = await Promise.all(
-      [a.ids, none].map((ids) => send(daemon, { ...requestOf(route, ids), method: "HEAD" }, strangers[0]?.[1]() ?? {})),
+      [a.ids, none].map((ids) => send(daemon, { ...requestOf(route, ids, caller), method: "HEAD" }, credential)),
     );
     expect(heads[0]).toEqual(heads[1]);
   });
 
-  it.each(rows(guarded.filter((route) => parametersOf(route).length > 1)))(
+  /** What a route goes by beside its first path parameter: its other ones, and those in its body. */
+  const furtherOf = (route: (typeof ROUTES)[number]): string[] => {
+    const inBody = [...JSON.stringify(route.example.body ?? {}).matchAll(/"\{(\w+)\}"/g)].map(([, name = ""]) => name);
+    const further = [...parametersOf(route), ...inBody].slice(parametersOf(route).length === 0 ? 0 : 1);
+    return further.filter((one) => !/version/.test(one));
+  };
+  it.each(rows(guarded.filter((route) => furtherOf(route).length > 0)))(
     "is not reached by way of what is one's own: %s",
     async (_, route) => {
       const { a, b, none } = world();
       const headers = asKey(route.auth === "operator" ? KEY : b.key);
-      for (const parameter of parametersOf(route)
-        .slice(1)
-        .filter((one) => !/version/.test(one))) {
+      for (const parameter of furtherOf(route)) {
         const mixed = (ids: Ids): Ids => ({ ...b.ids, [parameter]: ids[parameter as keyof Ids] });
         const theirs = await send(daemon, requestOf(route, mixed(a.ids)), headers);
         const nobodys = await send(daemon, requestOf(route, mixed(none)), headers);
@@ -231,11 +246,40 @@ describe("what is another tenant's", () => {
     },
   );
 
+  it.each(rows(ofTenants.filter((route) => !isMaking(route))))(
+    "is not reached under the name of its tenant: %s",
+    async (_, route) => {
+      const { a, b, none } = world();
+      for (const named of [a.ids, none]) {
+        for (const ids of [a.ids, b.ids, none]) {
+          const seen = await send(
+            daemon,
+            { ...requestOf(route, ids), headers: asTenant(named.tenant_id) },
+            asKey(b.key),
+          );
+          expect(codeOf(seen)).toEqual([403, "FORBIDDEN"]);
+          expectSilent(seen);
+        }
+      }
+    },
+  );
+
+  it.each(rows(ofTenants.filter(isForTenant)))("is not reached without the name of a tenant: %s", async (_, route) => {
+    const { a, b, none } = world();
+    for (const ids of [a.ids, b.ids, none]) {
+      const seen = await send(daemon, { ...requestOf(route, ids), headers: {} }, asKey(b.key));
+      expect(codeOf(seen)).toEqual([400, "INVALID_ARGUMENT"]);
+      expectSilent(seen);
+    }
+  });
+
   it("is answered the same from inside of a call, which may do no more than read, invoke and write", async () => {
-    const { a, none } = world();
+    const { a, none, prober } = world();
     const asked = [...withIds, ...ofOperator, ...ofTenants.filter(({ scope }) => scope === "admin")];
     const seen = await probe(
-      asked.flatMap((route) => [a.ids, none].map((ids) => ({ ...requestOf(route, ids), headers: null }))),
+      asked.flatMap((route) =>
+        [a.ids, none].map((ids) => ({ ...requestOf(route, ids, prober.tenant_id), credential: null })),
+      ),
     );
     const codes = asked.map((route, i) => {
       const [theirs, nobodys] = seen.slice(i * 2, i * 2 + 2);
@@ -251,11 +295,11 @@ describe("what is another tenant's", () => {
 
   it("keeps its secret if a stranger sets one of the same name", async () => {
     const { a } = world();
-    for (const [, headers] of strangers) {
+    for (const [, credential] of strangers()) {
       for (const route of ofTenants.filter(isMaking)) {
-        const made = await send(daemon, requestOf(route, a.ids), headers());
+        const made = await send(daemon, requestOf(route, a.ids), credential);
         expectSilent(without(namesOf(a.ids), made));
-        const again = await send(daemon, { ...requestOf(route, a.ids), method: "DELETE", body: null }, headers());
+        const again = await send(daemon, { ...requestOf(route, a.ids), method: "DELETE", body: null }, credential);
         expect([made.status, again.status]).toEqual([201, 200]);
       }
     }
@@ -263,7 +307,9 @@ describe("what is another tenant's", () => {
   });
 
   it("gets no token from inside of a call", async () => {
-    const [seen] = await probe([{ method: "POST", path: "/api/auth/token", body: "{}", headers: null }]);
+    const [seen] = await probe([
+      { method: "POST", path: "/api/auth/token", body: "{}", headers: {}, credential: null },
+    ]);
     expect(seen?.status).toBe(403);
   });
 
@@ -336,7 +382,7 @@ describe("a bad credential", () => {
     const { a, prober } = world();
     const wrong = [...Object.values(bad), asKey(prober.key), asKey(KEY), asKey("hi_00000000000000000000000000000000")];
     const seen = await probe(
-      guarded.flatMap((route) => wrong.map((headers) => ({ ...requestOf(route, a.ids), headers }))),
+      guarded.flatMap((route) => wrong.map((credential) => ({ ...requestOf(route, a.ids), credential }))),
     );
     for (const one of seen) expect(one).toEqual(seen[0]);
     expect(codeOf(seen[0] as Seen)).toEqual([401, "UNAUTHORIZED"]);

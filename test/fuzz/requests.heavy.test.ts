@@ -17,6 +17,7 @@ import { Daemon, eventually, KEY } from "../support/daemon.ts";
 import { archive } from "../support/file-helper.ts";
 import { nameOf, ROUTES } from "../support/routes.ts";
 import { StoreRows, type Table } from "../support/rows.ts";
+import { SnapshotUser } from "../support/snapshots.ts";
 import { connections } from "./bytes.ts";
 import { bytesOf, type FuzzRequest, isPlain, request, routeOf, type There, type Who } from "./requests.ts";
 import { LOCAL_IMAGE } from "./values.ts";
@@ -72,6 +73,7 @@ function credentialOf(who: Who): string[] {
 }
 
 const asKey = (key: string) => ({ "x-api-key": key });
+const tenantOf = (key: string) => (key === KEY ? "default" : keys.tenant_id);
 
 /** Throws with the request and its answer where the answer is none that the description names. */
 function check(asked: FuzzRequest, bytes: Buffer, answer: WireAnswer): void {
@@ -115,7 +117,8 @@ function check(asked: FuzzRequest, bytes: Buffer, answer: WireAnswer): void {
 }
 
 async function ask(wire: Wire, asked: FuzzRequest): Promise<WireAnswer> {
-  const bytes = bytesOf(asked, state.there, credentialOf(asked.who));
+  const tenant_id = asked.who === "operator" ? "default" : keys.tenant_id;
+  const bytes = bytesOf(asked, state.there, { credential: credentialOf(asked.who), tenant_id });
   const answer = await wire.send(bytes, asked.method === "HEAD").catch((error) => {
     throw new Error(`${error.message}\n${bytes.toString("latin1").slice(0, 1_000)}`);
   });
@@ -133,6 +136,7 @@ const LEARNT = [
   "job_id",
   "operation_id",
   "session_id",
+  "snapshot_id",
 ] as const;
 
 /** What the tenant has made may be asked for by the next request. */
@@ -144,6 +148,7 @@ function learn(text: string): void {
     state.there = { ...state.there, [parameter]: [...known.slice(-KNOWN_MAX), value] };
   };
   for (const parameter of LEARNT) add(parameter, made[parameter]);
+  add("other_id", made.snapshot_id);
 }
 
 const callers = () => [KEY, keys.tenant];
@@ -157,9 +162,41 @@ const contextsOf = async (key: string): Promise<string[]> =>
     ({ context_id }: { context_id: string }) => context_id,
   );
 
+const snapshotsOf = async (user: SnapshotUser): Promise<string[]> =>
+  (await user.ok("GET", "/api/snapshots?limit=1000")).snapshots.map(({ id }: { id: string }) => id);
+
+/** Deletes all but the `kept` newest snapshots, and those that are being taken. */
+async function deleteSnapshots(key: string, kept: number): Promise<void> {
+  const user = new SnapshotUser(daemon, tenantOf(key), asKey(key));
+  for (const id of (await snapshotsOf(user)).slice(kept)) {
+    await user.call("POST", `/api/snapshots/${id}/unpin`);
+    const path = `/api/snapshots/${id}`;
+    expect([200, 404, 409]).toContain((await user.call("DELETE", path)).status);
+  }
+}
+
+/** What was accepted has ended: it makes nothing more. */
+async function allEnded(): Promise<void> {
+  await eventually(
+    "operations have ended",
+    async () => {
+      const open = callers().flatMap((key) =>
+        ["accepted", "queued", "running"].map(async (status) => {
+          const path = `/api/operations?status=${status}&limit=1`;
+          return (await daemon.call("GET", path, undefined, asKey(key))).body.operations.length;
+        }),
+      );
+      return (await Promise.all(open)).every((count) => count === 0);
+    },
+    200_000,
+  );
+}
+
 /** Deletes all but the `kept` newest functions, and what else requests have made. */
 async function deleteAllBut(kept: number): Promise<void> {
+  if (kept === 0) await allEnded();
   for (const key of callers()) {
+    await deleteSnapshots(key, kept);
     for (const { id } of (await functionsOf(key)).slice(kept)) {
       await daemon.call("DELETE", `/api/functions/${id}`, undefined, asKey(key));
     }
@@ -195,6 +232,7 @@ async function tidy(kept = 8): Promise<void> {
   );
   const made = (await daemon.call("GET", "/api/api-keys", undefined, asKey(keys.tenant))).body.api_keys;
   const tenants = (await daemon.call("GET", "/api/tenants?limit=1000")).body.tenants;
+  const own_snapshots = await snapshotsOf(new SnapshotUser(daemon, keys.tenant_id, asKey(keys.tenant)));
   const ids = (list: { id?: string; tenant_id?: string; invocation_id?: string }[]) =>
     list.map(({ id, tenant_id, invocation_id }) => invocation_id ?? id ?? tenant_id ?? "");
   state.there = {
@@ -210,6 +248,8 @@ async function tidy(kept = 8): Promise<void> {
     job_id: state.there.job_id ?? [],
     operation_id: state.there.operation_id ?? [],
     session_id: state.there.session_id ?? [],
+    snapshot_id: own_snapshots,
+    other_id: own_snapshots,
     invocation_id: invocations.flatMap(({ body }) => ids(body.invocations ?? [])),
     // Those of other tenants that may be there.
     key_id: [...ids(made).filter((id) => !keys.kept_ids.has(id)), ...keys.others.slice(-4)],
@@ -258,6 +298,10 @@ async function furnish(): Promise<void> {
     if (body.job_id !== undefined) learn(JSON.stringify(body));
     const session = await make("/api/terminal/sessions", { container_id: name });
     if (session.body.session_id !== undefined) learn(JSON.stringify({ session_id: session.body.session_id }));
+    const user = new SnapshotUser(daemon, keys.tenant_id, asKey(keys.tenant));
+    // Its container may have been deleted or stopped, or its operation not have been queued.
+    const taken = await user.call("POST", `/api/containers/${name}/snapshot?execution=sync`, {});
+    expect([200, 202, 404, 409, 503]).toContain(taken.status);
     const { processes = [] } = (
       await daemon.call("GET", `/api/containers/${name}/processes`, undefined, asKey(keys.tenant))
     ).body;

@@ -21,8 +21,13 @@ export interface FuzzRequest {
   readonly query: string;
   readonly body: string | null;
   readonly who: Who;
+  /** The tenant that X-Tenant-Id names. */
+  readonly named: Named;
   readonly headers: readonly string[];
 }
+
+/** The caller's own, another one, or none. */
+export type Named = "own" | "another" | "none";
 
 const parameter: fc.Arbitrary<Parameter> = fc.oneof(
   { weight: 10, arbitrary: fc.nat(1_000).map((n) => ({ kind: "there" as const, n })) },
@@ -85,6 +90,14 @@ function bodyFor(route: Route): fc.Arbitrary<string | null> {
   return isArchive ? fc.oneof({ weight: 3, arbitrary: fc.constantFrom(...ARCHIVES) }, others) : others;
 }
 
+function namedFor({ headers }: Route): fc.Arbitrary<Named> {
+  const usual = headers.includes("X-Tenant-Id") ? "own" : "none";
+  return fc.oneof(
+    { weight: 20, arbitrary: fc.constant<Named>(usual) },
+    { weight: 2, arbitrary: fc.constantFrom<Named>("own", "another", "none") },
+  );
+}
+
 function requestFor(route: Route): fc.Arbitrary<FuzzRequest> {
   const names = parametersOf(route);
   return fc.record({
@@ -97,6 +110,7 @@ function requestFor(route: Route): fc.Arbitrary<FuzzRequest> {
     query: route.query === null ? fc.constantFrom("", "?a=b", "?%zz") : queryText(route.query),
     body: bodyFor(route),
     who: whoFor(route),
+    named: namedFor(route),
     headers,
   });
 }
@@ -128,6 +142,8 @@ const NOWHERE: Readonly<Record<string, string>> = {
   context_id: "ctx_0000000000000000",
   job_id: "job_0000000000000000",
   session_id: "sess_000000000000",
+  snapshot_id: "snp_0000000000000000",
+  other_id: "snp_0000000000000000",
   pid: "4000000",
   registry: "nothing.example",
 };
@@ -135,8 +151,16 @@ const NOWHERE: Readonly<Record<string, string>> = {
 /** What there is, by the name of the parameter that takes it. */
 export type There = Readonly<Record<string, readonly string[]>>;
 
-export function bytesOf(asked: FuzzRequest, there: There, credential: readonly string[]): Buffer {
-  const { method, parameters, query, body, headers } = asked;
+/** Who asks: the lines of a credential, and the tenant that it is of. */
+export interface Caller {
+  readonly credential: readonly string[];
+  readonly tenant_id: string;
+}
+
+export function bytesOf(asked: FuzzRequest, there: There, { credential, tenant_id }: Caller): Buffer {
+  const { method, parameters, named, headers } = asked;
+  const snapshot_id = there.snapshot_id?.[0] ?? NOWHERE.snapshot_id ?? "";
+  const [query, body] = [asked.query, asked.body].map((text) => text?.replaceAll("{snapshot_id}", snapshot_id) ?? null);
   const path = routeOf(asked).path.replace(PARAMETER, (_, name = "path") => {
     const value = parameters[name];
     const known = there[name] ?? [];
@@ -144,11 +168,15 @@ export function bytesOf(asked: FuzzRequest, there: There, credential: readonly s
     if (value?.kind === "there" && known.length > 0) return encodeURIComponent(known[value.n % known.length] ?? "");
     return NOWHERE[name] ?? "nothing-of-that-name";
   });
-  const bytes = body === null ? null : Buffer.from(body);
+  const bytes = body == null ? null : Buffer.from(body);
+  const tenant = { own: [`X-Tenant-Id: ${tenant_id}`], another: ["X-Tenant-Id: ten_0000000000000000"], none: [] }[
+    named
+  ];
   const lines = [
     `${method} ${path}${query} HTTP/1.1`,
     "Host: fuzz",
     ...credential,
+    ...tenant,
     ...headers,
     ...(bytes === null ? [] : [`Content-Length: ${bytes.length}`]),
   ];

@@ -47,7 +47,10 @@ const TAME: Readonly<Record<string, readonly unknown[]>> = {
   version: [1, 2, 3],
   container_id: ["n1", "n2"],
   shell: ["/bin/sh", "sh"],
-  volumes: [[], ["n1:/data"]],
+  volumes: [[], ["n1:/data"], ["n1"]],
+  count: [1, 2],
+  every_seconds: [3_600, 86_400],
+  snapshot_id: ["{snapshot_id}"],
   ports: [[]],
   egress: ["on", "off", ["203.0.113.0/24:443/tcp"]],
   restart: ["no", "on-failure"],
@@ -178,8 +181,10 @@ function around(given: Schema, root: Schema): fc.Arbitrary<string> {
   return fc.constantFrom(...(all.length === 0 ? HOSTILE_JSON : all));
 }
 
-/** Between two and a thousand instances are more than this machine should start. */
-const isMany = (text: string): boolean => Number(text) > 1 && Number(text) <= 1_000;
+/** Of so many instances or copies up to a thousand are more than this machine should start. */
+const MANY: Readonly<Record<string, number>> = { min_instances: 2, count: 3 };
+const isMany = (field: string, text: string): boolean =>
+  Number(text) >= (MANY[field] ?? Number.POSITIVE_INFINITY) && Number(text) <= 1_000;
 
 function fieldText(schema: Schema, root: Schema, field: string): fc.Arbitrary<string> {
   return fc
@@ -189,7 +194,7 @@ function fieldText(schema: Schema, root: Schema, field: string): fc.Arbitrary<st
       { weight: 1, arbitrary: fc.constantFrom(...HOSTILE_JSON) },
       { weight: 1, arbitrary: fc.json({ maxDepth: 3 }) },
     )
-    .filter((text) => field !== "min_instances" || !isMany(text));
+    .filter((text) => !isMany(field, text));
 }
 
 /** Names of no field: of JavaScript, of records, and those that people send by mistake. */
@@ -274,6 +279,7 @@ export function queryText(type: z.ZodType): fc.Arbitrary<string> {
     "TRUE",
     "+1",
     "1.0",
+    "{snapshot_id}",
   ];
   const value = fc.oneof(
     { weight: 6, arbitrary: fc.constantFrom(...bounds) },

@@ -18,6 +18,8 @@ const TABLES = {
   containers: "SELECT * FROM containers ORDER BY seq",
   exec_jobs: "SELECT * FROM exec_jobs ORDER BY seq",
   oci_images: "SELECT * FROM oci_images ORDER BY seq",
+  snapshots: "SELECT * FROM snapshots ORDER BY seq",
+  snapshot_schedules: "SELECT * FROM snapshot_schedules ORDER BY seq",
   secrets: "SELECT * FROM secrets ORDER BY seq",
   volumes: "SELECT * FROM volumes ORDER BY seq",
 };

@@ -2,6 +2,7 @@
 import { type Daemon, KEY } from "./daemon.ts";
 import { archive } from "./file-helper.ts";
 import { plantImage, plantOperation } from "./planted.ts";
+import { SnapshotUser } from "./snapshots.ts";
 import { zip } from "./zip.ts";
 
 /** Sent with every request, so that answers do not differ by it. */
@@ -20,6 +21,8 @@ export interface Request {
   readonly method: string;
   readonly path: string;
   readonly body: string | null;
+  /** Beside the credential. */
+  readonly headers?: Readonly<Record<string, string>>;
 }
 
 /** A value for each path parameter there is. */
@@ -37,6 +40,8 @@ export type Ids = Readonly<
     | "pid"
     | "path"
     | "session_id"
+    | "snapshot_id"
+    | "other_id"
     | "registry"
     | "version"
     | "other_version",
@@ -54,12 +59,12 @@ export interface Tenant {
 
 export async function send(
   daemon: Daemon,
-  { method, path, body }: Request,
+  { method, path, body, headers: own = {} }: Request,
   headers: Readonly<Record<string, string>>,
 ): Promise<Seen> {
   const response = await fetch(daemon.url + path, {
     method,
-    headers: { "x-request-id": REQUEST_ID, ...headers },
+    headers: { "x-request-id": REQUEST_ID, ...own, ...headers },
     body,
     redirect: "manual",
   });
@@ -94,7 +99,7 @@ export function without(ids: readonly string[], { status, headers, text }: Seen)
 /** Ids as good as any, of the same lengths as `of`, that nothing has. */
 export function missing(ids: Ids): Ids {
   const { function_id, invocation_id, name, key_id, tenant_id, operation_id, path } = ids;
-  const { container_id, context_id, job_id, session_id, registry } = ids;
+  const { container_id, context_id, job_id, session_id, registry, snapshot_id, other_id } = ids;
   const other = (id: string, from: number) => id.slice(0, from) + id.slice(from).replace(/./g, "7");
   return {
     function_id: other(function_id, "fn_".length),
@@ -109,6 +114,8 @@ export function missing(ids: Ids): Ids {
     job_id: other(job_id, "job_".length),
     pid: "4000000",
     session_id: other(session_id, "sess_".length),
+    snapshot_id: other(snapshot_id, "snp_".length),
+    other_id: other(other_id, "snp_".length).replace(/.$/, "8"),
     path: other(path, 0),
     registry: registry.replace(/^[^.]*/, (host) => "7".repeat(host.length)),
     version: "3",
@@ -138,6 +145,8 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
   await putCode(daemon, key, id, name);
   const record = await call("POST", `/api/functions/${id}/invoke`, { payload: "x" });
   const contained = await makeContainer(call, name);
+  const user = new SnapshotUser(daemon, tenant_id, { "x-api-key": key });
+  const snapshots = await makeSnapshots(user, contained.container_id, name);
   plantImage(daemon, tenant_id, `docker.io/library/${name}-function:latest`);
   const content = archive({ name: `${name}-file`, content: `${name}-content` }).toString("base64");
   const { context_id } = await call("POST", "/api/build-contexts", { content });
@@ -153,6 +162,7 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
     version: "3",
     other_version: "2",
     ...contained,
+    ...snapshots,
   };
   const marks = [...namesOf(ids), first.body.id, key, extra.key, record.instance_nonce, `${name}-`];
   return { ids, key, marks };
@@ -195,10 +205,22 @@ async function makeContainer(call: Call, name: string) {
   return { container_id, job_id, pid: stdout.trim() as string, path, session_id, registry };
 }
 
+/** Two snapshots of a container, and schedules that come due after the test, of the container and of its volume. */
+async function makeSnapshots(user: SnapshotUser, container_id: string, name: string) {
+  const take = () => user.take(container_id, { name: `${name}-snapshot`, labels: { of: `${name}-label` } });
+  const [{ snapshot_id }, { snapshot_id: other_id }] = [await take(), await take()];
+  const schedule = { every_seconds: 86_400, keep: 2, labels: { of: `${name}-schedule` } };
+  await user.ok("PUT", `/api/containers/${container_id}/snapshot-schedule`, schedule);
+  await user.ok("PUT", `/api/volumes/${name}-function/snapshot-schedule`, schedule);
+  return { snapshot_id: String(snapshot_id), other_id: String(other_id) };
+}
+
 /** All that a tenant sees of itself. */
 export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unknown> {
-  const { function_id, name, tenant_id, operation_id, container_id, pid } = ids;
-  const get = async (path: string, as = key) => (await daemon.call("GET", path, undefined, { "x-api-key": as })).body;
+  const { function_id, name, tenant_id, operation_id, container_id, pid, snapshot_id } = ids;
+  const own = { "x-api-key": key, "x-tenant-id": tenant_id };
+  const get = async (path: string, as: Record<string, string> = own) =>
+    (await daemon.call("GET", path, undefined, as)).body;
   return {
     functions: await get("/api/functions"),
     record: await get(`/api/functions/${function_id}`),
@@ -222,6 +244,10 @@ export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unk
     images: await get("/api/oci/images"),
     image: await get(`/api/oci/images/inspect?reference=${name}`),
     build_contexts: await get("/api/build-contexts"),
-    tenant: await get(`/api/tenants/${tenant_id}`, KEY),
+    snapshots: await get("/api/snapshots"),
+    lineage: await get(`/api/snapshots/${snapshot_id}/lineage`),
+    schedule: await get(`/api/containers/${container_id}/snapshot-schedule`),
+    volume_schedule: await get(`/api/volumes/${name}/snapshot-schedule`),
+    tenant: await get(`/api/tenants/${tenant_id}`, { "x-api-key": KEY }),
   };
 }
