@@ -121,7 +121,8 @@ export interface Storage {
   usage(kind: SubvolumeKind, id: string): Promise<SubvolumeUsage>;
   /**
    * Counts the bytes on the disk of the files of a subvolume, by reading the extents of each of them. Null: that took
-   * longer than `snapshot_space_ms`, or a path has more than 4,096 bytes. Rejects with CAPACITY_FULL.
+   * longer than `snapshot_space_ms`, a path has more than 4,096 bytes, or there is no such subvolume. Rejects with
+   * CAPACITY_FULL.
    */
   space(kind: SubvolumeKind, id: string): Promise<SubvolumeSpace | null>;
   /**
