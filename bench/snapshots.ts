@@ -71,7 +71,7 @@ async function fill(client: SnapshotClient, id: string, { directory, count, byte
   writeBack();
 }
 
-/** What is taken of a container in one state. */
+/** The samples of snapshots of a container in one state. */
 interface Takes {
   readonly pause: Samples;
   readonly request: Samples;

@@ -17,7 +17,7 @@ enum {
   POLL_US = 200,
 };
 
-/* Less than this is written within milliseconds. */
+/* The kernel writes less than this within milliseconds. */
 static const uint64_t flushed_bytes_min = 1024 * 1024;
 
 struct pair {
@@ -29,7 +29,7 @@ struct pairs {
   int count;
 };
 
-/* A group's freezer: `freezer.state` of version 1, or `cgroup.freeze`, whose effect is told in `cgroup.events`. */
+/* The freezer of a cgroup: `freezer.state` (v1), or `cgroup.freeze` (v2), whose effect `cgroup.events` reports. */
 struct freezer {
   const char *file; /* "": nothing is frozen */
   char events[PATH_BYTES];

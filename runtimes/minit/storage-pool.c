@@ -33,12 +33,12 @@ enum {
 static const char *const kinds[] = {"containers", "volumes", "snapshots", "code", "contexts"};
 enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
 
-/* Quota groups of level 0 are the subvolumes'; that of the whole pool has level 1 and the number of its root's tree. */
+/* A subvolume has a quota group of level 0. The whole pool has one of level 1 with the number of its root's tree. */
 static uint64_t pool_group(uint64_t tree_id) { return 1ULL << 48 | tree_id; }
 
 /*
- * That of a tenant has level 2: all subvolumes that it owns, those that are deleted among them while others share what they
- * wrote. A copy of a copy costs its owner what it holds, whatever became of the ones before.
+ * A tenant has a quota group of level 2, which counts all subvolumes that it owns. A deleted subvolume counts as long as
+ * others share its extents: a copy of a copy costs its owner all that it holds, even after its sources are deleted.
  */
 static const uint64_t owners_max = (1ULL << 48) - 1;
 static uint64_t owner_group(uint64_t owner) { return 2ULL << 48 | owner; }

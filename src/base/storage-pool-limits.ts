@@ -13,11 +13,11 @@ export const STORAGE_POOL_LIMITS = {
   storage_pool_requests_waiting_max: 8_000,
   /** A request may have to wait for a commit of all that was written, and the last one for all of it. */
   storage_timeout_ms: 60_000,
-  /** Tenants whose limit is known to be set; that of others is set again. */
+  /** Tenants whose limit the daemon remembers as set; it sets those of others again. */
   storage_owners_kept: 10_000,
-  /** How often at most the use of a tenant is looked at before something is made for it. */
+  /** The daemon reads the disk usage of a tenant at most once in this time before it creates a subvolume for it. */
   storage_owner_look_ms: 1_000,
-  /** A container that is not frozen by then is copied all the same: the copy of each subvolume is of one moment anyway. */
+  /** Deadline of the freeze. A container that still runs then is copied unfrozen: each subvolume copy is atomic anyway. */
   freeze_ms_max: 1_000,
   /**
    * Reserve on the disk of the pool's file that files of containers leave free: a write without room there would end the

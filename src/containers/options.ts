@@ -1,4 +1,4 @@
-/** What the services of containers are made with. */
+/** The dependencies of the services of containers. */
 import type { Clock } from "../base/clock.ts";
 import type { Ids } from "../base/ids.ts";
 import type { Log } from "../base/log.ts";

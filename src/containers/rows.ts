@@ -41,7 +41,7 @@ export interface ContainerRow extends ContainerSpec, ImageSettings {
   readonly head_snapshot_id: string | null;
 }
 
-/** What a container was copied from. */
+/** The source of a container that is a copy. */
 export interface ContainerOrigin {
   readonly kind: "clone" | "fork";
   /** The snapshot; null for a fork. */

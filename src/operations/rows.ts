@@ -10,7 +10,7 @@ import type { OperationStatus } from "./states.ts";
 /** The reason of a failed operation, in the fields of a refusal. */
 export interface Failure {
   readonly code: string;
-  /** Where it is more precise than the code. */
+  /** Present if it is more precise than the code. */
   readonly reason_code?: string;
   readonly message: string;
   readonly hint?: string | null;

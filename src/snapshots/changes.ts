@@ -230,7 +230,7 @@ async function classify(
   return { changes, isTruncated };
 }
 
-/** What a classification found, and whether it left something out. */
+/** The changes that a classification found; truncated if it left some out. */
 interface Classified {
   readonly changes: readonly Change[];
   readonly isTruncated: boolean;

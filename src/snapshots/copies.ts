@@ -63,7 +63,7 @@ interface CloneInput extends CopySettings {
 
 interface ForkInput extends Modes, CopySettings {
   readonly container_id: string;
-  /** What the forks are copied from. */
+  /** The snapshot, or the moment taken for this request, that the forks are copied from. */
   readonly moment_id: string;
   readonly kept: readonly KeptVolume[];
   readonly copies: readonly Wanted[];
@@ -71,7 +71,7 @@ interface ForkInput extends Modes, CopySettings {
   readonly capability_downgrades: readonly string[];
 }
 
-/** What became of the copies of a request. */
+/** The results of the copies of a request, and warnings about them. */
 interface Made {
   readonly items: readonly Json[];
   readonly warnings: readonly string[];
@@ -129,7 +129,7 @@ export class Copies {
     return this.#accept(tenant_id, { type: "snapshot.clone", target, input, once, extra }, copies, extra);
   }
 
-  /** What a clone of a snapshot would lack. */
+  /** Returns the warnings and downgrades of a clone of a snapshot. */
   clonePlan({ details, volume_id }: SnapshotRow): Pick<Plan, "warnings" | "capability_downgrades"> {
     const memory = volume_id === null ? [MEMORY_DOWNGRADE] : [];
     return { warnings: details.warnings, capability_downgrades: [...details.capability_downgrades, ...memory] };

@@ -25,15 +25,15 @@ export interface CopyMakerOptions {
   readonly log: Log;
 }
 
-/** What the copies of one request have in common. */
+/** The settings that all copies of one request share. */
 export type CopySettings = Pick<CloneSnapshot, "resume_policy" | "labels" | "ttl_seconds">;
 
-/** What a copy has of its own. */
+/** The settings of one copy. */
 export interface Own extends CopySettings {
   readonly name: string;
 }
 
-/** What a copy is made of. */
+/** The source of a copy. */
 export interface Source {
   readonly settings: ContainerSettings;
   /** Subvolume of the container's files; null: the copy has them already. */
@@ -63,7 +63,7 @@ export class CopyMaker {
     const { disk_limit_mb } = source.settings;
     try {
       if (source.subvolume !== null) {
-        // What an earlier process may have left unfinished.
+        // An earlier daemon process may have left an unfinished one.
         await storage.remove(target.kind, id);
         const from = { kind: SNAPSHOT_KIND, id: source.subvolume } as const;
         await storage.snapshot(from, target, false, disk_limit_mb, tenant_id);
@@ -151,7 +151,7 @@ export class CopyMaker {
     try {
       await containers.start(tenant_id, container_id);
     } catch (error) {
-      // C2: whoever asked for a container that runs has none.
+      // C2: the client asked for a running container, so a failed start leaves none.
       await this.#undoMade(tenant_id, container_id);
       throw error;
     }

@@ -109,7 +109,7 @@ function hookFailed(outcome: Outcome): AppError {
   });
 }
 
-/** What a client should know of the hooks. */
+/** Returns the warnings about hooks that did not run. */
 export function hookWarnings({ pre, post }: Hooks, isLive: boolean): string[] {
   if (!isLive) return ["the container does not run, so no hook ran: its files are at rest"];
   const warnings: string[] = [];

@@ -75,14 +75,14 @@ export function snapshotRoutes(options: SnapshotRoutesOptions) {
   ];
 }
 
-/** What a request would do that is only checked. */
+/** Returns the response of a dry run. */
 const checked = (plan: { readonly warnings: readonly string[]; readonly capability_downgrades: readonly string[] }) =>
   new Answer(200, {
     ...{ success: true as const, dry_run: true as const },
     ...{ warnings: [...plan.warnings], capability_downgrades: [...plan.capability_downgrades] },
   });
 
-/** How a request is answered that hands its work to an operation: with the handle, or the operation when it has ended. */
+/** The response of a request that an operation carries out: its handle, or the operation once it has ended. */
 const ended = ({ execution }: { readonly execution?: Execution | undefined }, signal: AbortSignal) => ({
   ...{ execution: execution ?? ("async" as const), signal },
   finished: (operation: OperationRecord) => new Answer(200, operation),

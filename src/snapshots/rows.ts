@@ -20,7 +20,7 @@ export interface KeptVolume {
   readonly target: string;
 }
 
-/** What a snapshot has beyond its columns, as JSON. */
+/** The fields of a snapshot that have no column of their own, stored as JSON. */
 export interface SnapshotDetails extends Pick<CreateSnapshot, "consistency_mode" | "network_mode" | "volume_mode"> {
   /** Settings of the container; null in a snapshot of a volume alone. */
   readonly settings: ContainerSettings | null;
@@ -44,7 +44,7 @@ export interface SnapshotRow {
   readonly source_name: string;
   readonly parent_id: string | null;
   readonly is_pinned: boolean;
-  /** Whether a schedule made it, which deletes it, too. */
+  /** True if a schedule made it; the schedule also deletes it. */
   readonly is_scheduled: boolean;
   readonly created_at: number;
   readonly ttl_seconds: number | null;
@@ -270,11 +270,11 @@ export class SnapshotRows {
   }
 
   /**
-   * From here on nobody sees it, and what came after it comes after its parent. Conflict (of the first): it is pinned,
-   * or deleted already; with `isUnfinished` one that was not finished is deleted as well.
+   * Hides the snapshot from all reads and attaches its children to its parent. The first statement conflicts if the
+   * snapshot is pinned or already deleted; `isUnfinished` also allows one that is not complete.
    */
   end({ id }: Pick<SnapshotRow, "id">, isUnfinished: boolean): readonly Statement[] {
-    // As it is by then: the parent may have been deleted since the row was read.
+    // The statement reads the parent itself: it may have been deleted since the row was read.
     const parent = "SELECT p.parent_id FROM snapshots AS p WHERE p.id = ?";
     const states = isUnfinished ? "state <> 'deleting'" : "state = 'ready'";
     return [

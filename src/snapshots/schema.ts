@@ -36,7 +36,7 @@ const ABOUT = {
   resume_policy: "manual: the container rests in state created until it is started. immediate: it is started.",
 } as const;
 
-/** What existing clients send with these requests. */
+/** The header that existing clients send with these requests. */
 const sentAlong = {
   dry_run: z
     .boolean()
@@ -164,7 +164,7 @@ export const snapshotVolume = z
   })
   .meta({ id: "SnapshotVolumeRequest" });
 
-/** How the snapshots of a schedule are taken; those of a volume have only labels. */
+/** The modes of the snapshots of a schedule; the schedule of a volume has only labels. */
 const scheduled = {
   consistency_mode: modes.consistency_mode,
   volume_mode: z

@@ -304,7 +304,7 @@ export class Snapshots {
     await this.#erase(id);
   }
 
-  /** Removes a snapshot that nobody sees any more. A removal that fails is repeated for a while, and at the next start. */
+  /** Removes the files and the row of a hidden snapshot. Retries a failed removal for a while, and at the next start. */
   #erase(id: string): Promise<void> {
     return this.#retries.run(id, async () => {
       const row = await this.#rows.byId(id);

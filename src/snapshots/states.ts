@@ -1,4 +1,4 @@
-/** The life of a snapshot. From `deleting` on nobody sees it; its row goes when its files are gone. */
+/** The states of a snapshot. Reads do not show one in `deleting`; its row is deleted after its files. */
 import { machine } from "../base/state-machine.ts";
 
 export const SNAPSHOT_STATES = ["creating", "ready", "deleting"] as const;

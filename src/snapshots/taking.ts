@@ -21,13 +21,13 @@ import type { KeptVolume, SnapshotDetails, SnapshotRow } from "./rows.ts";
 import type { CreateSnapshot } from "./schema.ts";
 import { SNAPSHOT_KIND, type Snapshots } from "./service.ts";
 
-/** How a moment of a container is to be taken. */
+/** The modes of a snapshot of a container. */
 export type Modes = Pick<CreateSnapshot, "consistency_mode" | "network_mode" | "volume_mode" | "volumes">;
 
 /** A request, or a snapshot of a schedule. */
 type Scheduled = CreateSnapshot & { readonly is_scheduled?: boolean };
 
-/** What is known before anything is taken. */
+/** The volumes and warnings of a snapshot, known before it is taken. */
 export interface Plan {
   readonly volumes: readonly KeptVolume[];
   readonly warnings: readonly string[];
@@ -248,7 +248,7 @@ export class Taking {
     return row.details;
   }
 
-  /** Where the count takes too long, the most that it can be. */
+  /** Returns the size in bytes; if the count takes too long, an upper bound. */
   async #size(row: SnapshotRow): Promise<number> {
     const space = await this.#options.snapshots.measureNew(row);
     if (space !== null) return space.total_bytes;
@@ -284,7 +284,7 @@ export function isDraining(signal: AbortSignal): boolean {
   return signal.aborted && signal.reason instanceof AppError && signal.reason.code === "SHUTTING_DOWN";
 }
 
-/** What a network mode asks for and no node can do. */
+/** Returns the downgrades of a network mode that no node can provide in full. */
 function networkDowngrades({ network_mode }: Pick<Modes, "network_mode">): string[] {
   if (network_mode === "reset") return [];
   const settings =

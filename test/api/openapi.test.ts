@@ -184,7 +184,7 @@ const changeFile = (made: ReadonlyMap<string, string>) =>
   daemon.call("POST", `/api/containers/${made.get("container_id")}/exec`, {
     command: ["sh", "-c", "date +%N >> /root/changed"],
   });
-/** What an example needs beside the answers to others. */
+/** Prepares objects that an example needs and no other example creates. */
 const BEFORE: Readonly<Record<string, (made: Map<string, string>) => Promise<unknown>>> = {
   snapshotContainer: changeFile,
   diffSnapshots: async (made) => {

@@ -15,7 +15,7 @@ interface Tenant {
   readonly user: SnapshotUser;
   /** A container that runs. */
   readonly box: (name: string, more?: object) => Promise<Json>;
-  /** What a shell line printed, on both streams. */
+  /** Returns the output of a shell line, on both streams. */
   readonly shell: (id: string, line: string, more?: object) => Promise<string>;
   readonly usage: () => Promise<Json>;
 }

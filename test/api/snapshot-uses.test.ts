@@ -1,4 +1,4 @@
-/** What is made of snapshots through the real API: comparisons, archives, images, versions; and schedules. */
+/** Uses of snapshots through the real API: comparisons, archives, images, versions; and schedules. */
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
@@ -57,8 +57,8 @@ describe("changes", () => {
   });
 });
 
-describe("what takes long, or is deleted meanwhile", () => {
-  it("keeps nobody from being served while a clone waits for its snapshot", async () => {
+describe("slow work, and sources that are deleted meanwhile", () => {
+  it("serves other requests while a clone waits for its snapshot", async () => {
     await containers.create({ name: "box" });
     await containers.shell(
       "box",

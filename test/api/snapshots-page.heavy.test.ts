@@ -146,7 +146,7 @@ describe("the lineage", () => {
     forgiveRaces(tab);
   });
 
-  it("draws 200 snapshots and opens at the one that is looked at", async () => {
+  it("draws 200 snapshots and opens at the selected one", async () => {
     await user.create({ name: "box" });
     const { snapshot_id } = await snapshots.take("box", { name: "real" });
     const nodes = Array.from({ length: 200 }, (_, i) => ({

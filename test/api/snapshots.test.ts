@@ -278,7 +278,7 @@ describe("the disk of a tenant", () => {
     await own.ok("POST", "/api/containers", { name: "c0", disk_limit_mb: 48, memory_limit_mb: 256 });
     let grown = 0;
     for (let i = 0; i < 8; i++) {
-      // What each generation writes stays in all that follow, whose limit counts only what they write themselves.
+      // The data of each generation stays in all later ones, whose own limits count only their own writes.
       const code = await run(`c${i}`, `head -c 40000000 /dev/urandom > /root/${i} && sync`);
       if (code !== 0) break;
       grown += 40;

@@ -226,7 +226,7 @@ describe("what is another tenant's", () => {
     expect(heads[0]).toEqual(heads[1]);
   });
 
-  /** What a route goes by beside its first path parameter: its other ones, and those in its body. */
+  /** Returns the parameters of a route beside its first path parameter: the others of its path, and those in its body. */
   const furtherOf = (route: (typeof ROUTES)[number]): string[] => {
     const inBody = [...JSON.stringify(route.example.body ?? {}).matchAll(/"\{(\w+)\}"/g)].map(([, name = ""]) => name);
     const further = [...parametersOf(route), ...inBody].slice(parametersOf(route).length === 0 ? 0 : 1);

@@ -175,7 +175,7 @@ async function deleteSnapshots(key: string, kept: number): Promise<void> {
   }
 }
 
-/** What was accepted has ended: it makes nothing more. */
+/** Waits until all accepted operations have ended, so that they create nothing more. */
 async function allEnded(): Promise<void> {
   await eventually(
     "operations have ended",

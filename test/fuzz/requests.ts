@@ -151,7 +151,7 @@ const NOWHERE: Readonly<Record<string, string>> = {
 /** What there is, by the name of the parameter that takes it. */
 export type There = Readonly<Record<string, readonly string[]>>;
 
-/** Who asks: the lines of a credential, and the tenant that it is of. */
+/** The caller: the header lines of a credential, and its tenant. */
 export interface Caller {
   readonly credential: readonly string[];
   readonly tenant_id: string;

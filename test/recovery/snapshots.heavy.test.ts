@@ -26,7 +26,7 @@ const OPEN = ["pending", "running"];
 const LIVING = { containers: 1, processes: 2 };
 const FORKS = 3;
 
-/** What a client knows from its answers. */
+/** The objects that a client knows from its responses. */
 const known = {
   before: {} as Counts,
   /** Content of the container and its volume. */

@@ -25,7 +25,7 @@ export interface CopyItem {
 
 export const labelsOf = ({ label }: Flags) => (label === undefined ? undefined : pairs(label as string[], "--label"));
 
-/** What flags say about a moment: its consistency, network and volumes. */
+/** Reads the flags of a snapshot: its consistency, network and volume modes. */
 export function modesOf(
   flags: Flags,
 ): Pick<NonNullable<Taken>, "consistency_mode" | "network_mode" | "volume_mode" | "volumes"> {

@@ -2,7 +2,7 @@
  * `hearth fork <container> -- <command>`: the command runs in copies of a container, which are deleted after it.
  *
  * T1. Whatever ends it (the command, a failure, Ctrl-C), all copies and the snapshot are deleted unless --keep is given.
- *     What cannot be deleted is named, and the daemon deletes it after a day.
+ *     The command names those that it cannot delete; the daemon deletes them after a day.
  * T2. The copies are known by id before they exist, so that an interrupt between misses none.
  */
 import { each } from "../../base/concurrency.ts";

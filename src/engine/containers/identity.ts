@@ -1,6 +1,6 @@
 /**
- * What makes the files of a container those of one container alone: a copy gets its own. Only what the container itself
- * wrote is replaced; what lies in its image is the same in every container of it.
+ * The machine id of a container: a copy gets one of its own. Only files that the container itself wrote are replaced; the
+ * files of an image are the same in each of its containers.
  */
 import { randomBytes } from "node:crypto";
 import { constants } from "node:fs";

@@ -24,7 +24,7 @@ export interface SnapshotPair {
   readonly to: SubvolumeName;
 }
 
-/** How long processes were stopped for snapshots. */
+/** The pause of the processes while snapshots were taken. */
 export interface SnapshotPause {
   readonly pause_ms: number;
   /** False: nothing was to be frozen, or it was not frozen in time. */

@@ -110,7 +110,7 @@ export class SendStream {
     return { name, parent, before, children: new Map(), isTouched: false, hasTimes: false, isOpaqueChanged: false };
   }
 
-  /** What is not known yet was there before. */
+  /** Returns the node of a path. A path without a node existed before: it gets one. */
   #find(path: string): Node {
     let node = this.#root;
     for (const name of path.split("/").filter((part) => part !== "")) {

@@ -75,7 +75,7 @@ export class StoragePool implements Storage {
   readonly #gate = new Semaphore(LIMITS.storage_pool_requests_at_once, LIMITS.storage_pool_requests_waiting_max, () => {
     return new AppError("CAPACITY_FULL", "too many queued requests for the storage pool");
   });
-  /** What reads a whole tree takes seconds, in which no start of a container may wait for it. */
+  /** Reads of whole trees take seconds. They have a gate of their own, so that no start of a container waits for them. */
   readonly #readers = new Semaphore(LIMITS.storage_readers_at_once, LIMITS.storage_readers_waiting_max, () => {
     return new AppError("CAPACITY_FULL", "too many queued reads of snapshots", { retry_after: 1 });
   });
@@ -136,7 +136,7 @@ export class StoragePool implements Storage {
     // A zero quota would mean unlimited.
     const bytes = max_mb === null ? 0 : Math.max(max_mb * MIB, 1);
     await this.#done(`owner ${owner}`, { type: FRAME.STORAGE_LIMIT, texts: [""], bytes, owner: ownerNumber(owner) });
-    this.#owner_limits.set(owner, { max_mb, looked_ms: Number.NEGATIVE_INFINITY });
+    this.#owner_limits.set(owner, { max_mb, checked_ms: Number.NEGATIVE_INFINITY });
   }
 
   async usageOf(owner: string): Promise<number> {
@@ -146,8 +146,8 @@ export class StoragePool implements Storage {
   }
 
   /**
-   * Returns the number of the owner's group, whose limit is set by then; 0 for nobody. Throws QUOTA_EXCEEDED where its files
-   * already take all that they may: a container without room for its own directories would fail with less to say.
+   * Sets the limit of the owner's quota group and returns its number; 0 without an owner. Throws QUOTA_EXCEEDED if its
+   * files already reach the limit: a container without space for its own directories would fail with a less precise error.
    */
   async #owner(owner: string | null): Promise<number> {
     if (owner === null) return 0;
@@ -155,10 +155,10 @@ export class StoragePool implements Storage {
     if (this.#owner_limits.get(owner)?.max_mb !== max_mb) await this.limitOwner(owner);
     const known = this.#owner_limits.get(owner);
     const now_ms = this.#options.clock.monotonicMs();
-    if (max_mb !== null && known !== undefined && now_ms - known.looked_ms >= LIMITS.storage_owner_look_ms) {
+    if (max_mb !== null && known !== undefined && now_ms - known.checked_ms >= LIMITS.storage_owner_look_ms) {
       const used_mb = Math.ceil((await this.usageOf(owner)) / MIB);
       if (used_mb >= max_mb) throw ownerFull(used_mb, max_mb);
-      known.looked_ms = now_ms;
+      known.checked_ms = now_ms;
     }
     return ownerNumber(owner);
   }
@@ -212,7 +212,7 @@ export class StoragePool implements Storage {
       this.#options.withLauncher(async (launcher) => {
         const first = await launcher.storage(request);
         if (first.errno !== EEXIST) return first;
-        // What a launcher that died has left of them (S4).
+        // A launcher that died may have left some of them (S4).
         for (const { to } of pairs) await launcher.storage({ type: FRAME.STORAGE_DELETE, texts: [nameOf(to)] });
         return launcher.storage(request);
       }),
@@ -403,8 +403,8 @@ export class StoragePool implements Storage {
 
 interface OwnerLimit {
   readonly max_mb: number | null;
-  /** Monotonic time of the last look at its use. */
-  looked_ms: number;
+  /** Monotonic time of the last check of its usage. */
+  checked_ms: number;
 }
 
 function ownerFull(used_mb: number, max_mb: number): AppError {

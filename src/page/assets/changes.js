@@ -171,7 +171,7 @@ export function changesCard({ api }, title = "Changes") {
   };
 }
 
-/** What a container has changed since its image, or since one of its snapshots. @param {Context} context @param {string} id @returns {View} */
+/** Shows the files that a container has changed since its image, or since one of its snapshots. @param {Context} context @param {string} id @returns {View} */
 export function containerChangesView(context, id) {
   const { api } = context;
   const trouble = problem();

@@ -1,4 +1,4 @@
-/** What a user does with snapshots: their dialogs, and the buttons that a row and a view share. */
+/** The actions of snapshots: their dialogs, and the buttons that a row and a view share. */
 import { containerHash } from "./addresses.js";
 import { askForm, confirm } from "./dialogs.js";
 import { h, setAttribute, setText, show } from "./dom.js";

@@ -82,8 +82,8 @@ function header(context, current, onMoved, end) {
 }
 
 /**
- * What may be compared, and what is compared unless the user selects others: a snapshot with its parent, the first one
- * with what came after it.
+ * Returns the moments that the user may compare, and the two that are compared by default: a snapshot with its parent, the
+ * first one with its successor.
  * @param {SnapshotDetail} record @param {Lineage} lineage
  * @returns {[Moment[], string, string]}
  */
