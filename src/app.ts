@@ -301,7 +301,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   }
   const { url } = serving.outer;
   pool.setCells(config.cells_target);
-  const expiring = [operations, events, audit, idempotency, code, tenant_images, build_contexts, snapshots];
+  const expiring = [operations, events, audit, idempotency, code, tenant_images, build_contexts, snapshots, schedules];
   const endPeriodicWork = startPeriodicWork(base, { pool, engine, invocations, expiring });
   undo.add(async () => endPeriodicWork());
   undo.add(async () => failpoint("app.stop.begun"));

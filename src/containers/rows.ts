@@ -337,6 +337,12 @@ export interface MoveFields {
   readonly exited_at_ms?: EpochMs | null;
 }
 
+/** Fields of a new container. */
+export const NEVER_STARTED = {
+  ...{ exit_code: null, oom_killed: false, error_message: null },
+  ...{ restart_count: 0, started_at_ms: null, exited_at_ms: null },
+} as const;
+
 /** Fields of a container that begins to run. */
 export const BEGUN: MoveFields = { exit_code: null, oom_killed: false, exited_at_ms: null };
 

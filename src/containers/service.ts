@@ -35,7 +35,7 @@ import { ImageLookups } from "./image-lookups.ts";
 import type { HostPorts } from "./network/ports.ts";
 import type { ContainersOptions } from "./options.ts";
 import { endFields, recover } from "./recovery.ts";
-import { BEGUN, type ContainerCopy, type ContainerRow, ContainerRows } from "./rows.ts";
+import { BEGUN, type ContainerCopy, type ContainerRow, ContainerRows, NEVER_STARTED } from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
 import { type ContainerState, containerStates } from "./states.ts";
 import { Supervisor } from "./supervisor.ts";
@@ -186,13 +186,8 @@ export class Containers {
       volumes: found.map(({ id }, i) => ({ id, target: mounts[i]?.target ?? "" })),
       state: "starting",
       is_wanted: true,
-      exit_code: null,
-      oom_killed: false,
-      error_message: null,
-      restart_count: 0,
+      ...NEVER_STARTED,
       created_at_ms: clock.epochMs(),
-      started_at_ms: null,
-      exited_at_ms: null,
       origin: null,
       head_snapshot_id: null,
     };
@@ -223,13 +218,8 @@ export class Containers {
       ports: await this.#ports.claim(tenant_id, id, ports),
       state: "created",
       is_wanted: false,
-      exit_code: null,
-      oom_killed: false,
-      error_message: null,
-      restart_count: 0,
+      ...NEVER_STARTED,
       created_at_ms: clock.epochMs(),
-      started_at_ms: null,
-      exited_at_ms: null,
     };
     await this.#insert(row, restingChecks(this.#admission, row));
   }

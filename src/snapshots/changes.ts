@@ -6,22 +6,18 @@
  *    row, which the next start removes.
  */
 import { KeyedMutex, Semaphore } from "../base/concurrency.ts";
-import { AppError, errorText } from "../base/errors.ts";
-import type { Ids } from "../base/ids.ts";
+import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { Log } from "../base/log.ts";
 import { Shares } from "../base/shares.ts";
 import type { ContainerRow } from "../containers/service.ts";
-import type { Engine, FileEntry, FileSession, SubvolumeName, TouchedPath } from "../engine/ports.ts";
+import type { FileEntry, FileSession, SubvolumeName, TouchedPath } from "../engine/ports.ts";
 import type { SnapshotRow } from "./rows.ts";
 import type { Change, Changes as ChangesRecord } from "./schema.ts";
 import { MOMENT, SNAPSHOT_KIND, type Snapshots } from "./service.ts";
+import { WorkingCopies, type WorkingCopiesOptions } from "./working-copies.ts";
 
-export interface ComparisonsOptions {
+export interface ComparisonsOptions extends WorkingCopiesOptions {
   readonly snapshots: Snapshots;
-  readonly engine: Engine;
-  readonly ids: Ids;
-  readonly log: Log;
 }
 
 /** One side of a comparison: files of a container over its image, files of a volume, or the image alone. */
@@ -36,6 +32,8 @@ const UPPER = "upper";
 
 export class Comparisons {
   readonly #options: ComparisonsOptions;
+  /** The sides of comparisons of containers (D1). */
+  readonly #copies: WorkingCopies;
   /**
    * Comparisons of one tenant take turns: each makes copies and mounts them. So two of them never wait for the snapshots of
    * each other.
@@ -50,6 +48,7 @@ export class Comparisons {
 
   constructor(options: ComparisonsOptions) {
     this.#options = options;
+    this.#copies = new WorkingCopies(options);
   }
 
   /** Throws INVALID_ARGUMENT for snapshots of different kinds, or over different images. */
@@ -119,35 +118,15 @@ export class Comparisons {
     { subvolume, image_id }: Side,
     work: (session: FileSession) => Promise<Result>,
   ): Promise<Result> {
-    const { engine, ids } = this.#options;
-    const { storage, containers, files } = engine;
+    const { storage, files } = this.#options.engine;
     if (image_id === null && subvolume !== null) {
       return files.with(tenant_id, storage.subvolume(subvolume.kind, subvolume.id), 0, work);
     }
-    // An overlay needs a subvolume that can be written to.
-    const id = ids.next(MOMENT);
+    const { session, close } = await this.#copies.open(tenant_id, subvolume, image_id ?? "");
     try {
-      if (subvolume !== null) await storage.snapshot(subvolume, { kind: "containers", id }, false, null, tenant_id);
-      await containers.create(id, null);
-      const { session, close } = await containers.openFiles({ id, tenant_id, image_id: image_id ?? "" });
-      try {
-        return await work(session);
-      } finally {
-        close();
-      }
+      return await work(session);
     } finally {
-      void this.#remove(id);
-    }
-  }
-
-  /** D1. */
-  async #remove(id: string): Promise<void> {
-    try {
-      // Its root is unmounted behind the caller's back.
-      await this.#options.engine.containers.left(id);
-      await this.#options.engine.containers.remove(id);
-    } catch (error) {
-      this.#options.log.warn("copy of a comparison not removed", { id, error: errorText(error) });
+      close();
     }
   }
 }

@@ -86,19 +86,17 @@ export class Copies {
     this.#maker = new CopyMaker(options);
     const bounds = {
       resumable: true,
+      cancellable: false,
+      timeout_ms: LIMITS.fork_operation_ms,
       running_max: LIMITS.snapshot_operations_at_once,
       running_per_tenant_max: LIMITS.snapshot_operations_per_tenant_at_once,
     };
     options.operations.register<CloneInput>("snapshot.clone", {
       ...bounds,
-      cancellable: false,
-      timeout_ms: LIMITS.fork_operation_ms,
       run: (context) => this.#clone(context),
     });
     options.operations.register<ForkInput>("container.fork", {
       ...bounds,
-      cancellable: false,
-      timeout_ms: LIMITS.fork_operation_ms,
       run: (context) => this.#fork(context),
     });
   }
@@ -238,6 +236,8 @@ export class Copies {
     const { tenant_id, input, signal } = context;
     const { copies, moment_id, kept, network_mode } = input;
     const warnings = [...input.warnings];
+    // A single copy gets its files at that moment itself: each further snapshot costs a commit of the pool.
+    const single_id = copies.length === 1 ? (copies[0]?.container_id ?? null) : null;
     try {
       const missing = await this.#missing(tenant_id, copies);
       const wasTaken = context.done("taken") !== undefined;
@@ -247,9 +247,6 @@ export class Copies {
       }
       const source = missing.size === 0 ? null : await containers.held(tenant_id, input.container_id);
       let pause_ms: number | null = null;
-      // A single copy gets its files at that moment itself: each further snapshot costs a commit of the pool.
-      const [single = null, ...others] = copies;
-      const single_id = others.length === 0 ? (single?.container_id ?? null) : null;
       if (source !== null) {
         const to: SubvolumeName =
           single_id === null ? { kind: SNAPSHOT_KIND, id: moment_id } : { kind: "containers", id: single_id };
@@ -277,8 +274,7 @@ export class Copies {
       const all = { items: made.items, warnings: [...warnings, ...made.warnings] };
       return resultOf(copies, all, "forked", { pause_ms }, input.capability_downgrades);
     } finally {
-      const kept_ids = kept.map(({ subvolume }) => subvolume);
-      const parts = copies.length === 1 ? kept_ids : [moment_id, ...kept_ids];
+      const parts = [...(single_id === null ? [moment_id] : []), ...kept.map(({ subvolume }) => subvolume)];
       if (!isDraining(signal)) void snapshots.discardParts(parts);
     }
   }

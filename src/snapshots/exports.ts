@@ -1,20 +1,18 @@
 /**
- * Snapshots and containers as images and archives. Each works on a copy of the files, which goes with it: a crash leaves a
- * subvolume without a row, which the next start removes.
+ * Snapshots and containers as images and archives. Each reads a working copy of the files and removes it at the end.
  */
 import type { Streamed } from "../base/answer.ts";
-import { AppError, errorText } from "../base/errors.ts";
-import type { Ids } from "../base/ids.ts";
+import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { Log } from "../base/log.ts";
 import { type ContainerRow, type ContainerSettings, settingsOf } from "../containers/service.ts";
-import type { Engine, OpenFiles, SubvolumeName } from "../engine/ports.ts";
+import type { OpenFiles, SubvolumeName } from "../engine/ports.ts";
 import { downloadArchive } from "../files/service.ts";
 import type { OperationRecord } from "../operations/schema.ts";
 import type { OperationContext, OperationResult, Operations } from "../operations/service.ts";
 import type { Once } from "../store/store.ts";
 import type { SnapshotRow } from "./rows.ts";
 import { MOMENT, SNAPSHOT_KIND, type Snapshots, unfinished } from "./service.ts";
+import { WorkingCopies, type WorkingCopiesOptions } from "./working-copies.ts";
 
 /** Makes an image of the files of a container that does not run: src/oci/commits.ts. */
 export interface ImageMaker {
@@ -29,13 +27,10 @@ export interface ImageMaker {
   ): Promise<{ readonly reference: string; readonly image_id: string }>;
 }
 
-export interface ExportsOptions {
+export interface ExportsOptions extends WorkingCopiesOptions {
   readonly snapshots: Snapshots;
-  readonly engine: Engine;
   readonly operations: Operations;
   readonly images: ImageMaker;
-  readonly ids: Ids;
-  readonly log: Log;
 }
 
 interface Input {
@@ -48,9 +43,11 @@ interface Input {
 
 export class Exports {
   readonly #options: ExportsOptions;
+  readonly #copies: WorkingCopies;
 
   constructor(options: ExportsOptions) {
     this.#options = options;
+    this.#copies = new WorkingCopies(options);
     options.operations.register<Input>("snapshot.export", {
       resumable: true,
       cancellable: true,
@@ -87,27 +84,11 @@ export class Exports {
 
   /** The files of a snapshot as tar, as a container or volume has them. Throws WRONG_STATE. */
   async archive(tenant_id: string, row: SnapshotRow): Promise<Streamed> {
-    const { snapshots, engine } = this.#options;
+    const { snapshots } = this.#options;
     if (row.volume_id !== null) return this.#volumeArchive(tenant_id, row);
     const { image_id } = containerSettings(row);
-    const open = async (): Promise<OpenFiles> => {
-      const id = await snapshots.using(tenant_id, row.id, () =>
-        this.#copy(tenant_id, { kind: SNAPSHOT_KIND, id: row.id }),
-      );
-      try {
-        const { session, close } = await engine.containers.openFiles({ id, tenant_id, image_id });
-        return {
-          session,
-          close: () => {
-            close();
-            void this.#remove(id);
-          },
-        };
-      } catch (error) {
-        void this.#remove(id);
-        throw error;
-      }
-    };
+    const from: SubvolumeName = { kind: SNAPSHOT_KIND, id: row.id };
+    const open = () => snapshots.using(tenant_id, row.id, () => this.#copies.open(tenant_id, from, image_id));
     return downloadArchive(open, "/", "tar");
   }
 
@@ -172,9 +153,9 @@ export class Exports {
     const { snapshots, images } = this.#options;
     const id =
       snapshot_id === null
-        ? await this.#copy(tenant_id, { kind: "containers", id: container_id ?? "" })
+        ? await this.#copies.make(tenant_id, { kind: "containers", id: container_id ?? "" })
         : await snapshots.using(tenant_id, snapshot_id, () =>
-            this.#copy(tenant_id, { kind: SNAPSHOT_KIND, id: snapshot_id }),
+            this.#copies.make(tenant_id, { kind: SNAPSHOT_KIND, id: snapshot_id }),
           );
     try {
       const { image_id, command, working_directory, user } = settings;
@@ -182,31 +163,7 @@ export class Exports {
         ...{ tenant_id, id, image_id, command, working_directory, user, reference, signal },
       });
     } finally {
-      void this.#remove(id);
-    }
-  }
-
-  /** Copies files to those of a container without a row. Resolves to its id. */
-  async #copy(tenant_id: string, from: SubvolumeName): Promise<string> {
-    const { engine, ids } = this.#options;
-    const id = ids.next(MOMENT);
-    try {
-      await engine.storage.snapshot(from, { kind: "containers", id }, false, null, tenant_id);
-      await engine.containers.create(id, null);
-      return id;
-    } catch (error) {
-      await this.#remove(id);
-      throw error;
-    }
-  }
-
-  async #remove(id: string): Promise<void> {
-    const { engine, log } = this.#options;
-    try {
-      await engine.containers.left(id);
-      await engine.containers.remove(id);
-    } catch (error) {
-      log.warn("copy of an export not removed", { id, error: errorText(error) });
+      void this.#copies.remove(id);
     }
   }
 }

@@ -82,11 +82,31 @@ const checked = (plan: { readonly warnings: readonly string[]; readonly capabili
     ...{ warnings: [...plan.warnings], capability_downgrades: [...plan.capability_downgrades] },
   });
 
+interface Waiting {
+  readonly execution?: Execution | undefined;
+}
+
 /** The response of a request that an operation carries out: its handle, or the operation once it has ended. */
-const ended = ({ execution }: { readonly execution?: Execution | undefined }, signal: AbortSignal) => ({
+const ended = ({ execution }: Waiting, signal: AbortSignal) => ({
   ...{ execution: execution ?? ("async" as const), signal },
   finished: (operation: OperationRecord) => new Answer(200, operation),
 });
+
+/** Answers a request for a snapshot: with its handle, or the snapshot once it is complete. */
+async function answerTaken(
+  { operations, snapshots }: SnapshotRoutesOptions,
+  tenant_id: string,
+  operation: OperationRecord,
+  query: Waiting,
+  signal: AbortSignal,
+) {
+  const snapshot_id = operation.snapshot_id ?? "";
+  return operations.answer(tenant_id, operation, {
+    ...ended(query, signal),
+    extra: handleOf(await snapshots.row(tenant_id, snapshot_id)),
+    finished: async () => new Answer(200, await snapshots.get(tenant_id, snapshot_id)),
+  });
+}
 
 const NO_REMARKS = { warnings: [], capability_downgrades: [] };
 
@@ -146,7 +166,8 @@ function findRoutes({ snapshots }: SnapshotRoutesOptions) {
   ];
 }
 
-function takeRoutes({ snapshots, taking, restore, containers, operations }: SnapshotRoutesOptions) {
+function takeRoutes(options: SnapshotRoutesOptions) {
+  const { snapshots, taking, restore, containers, operations } = options;
   return [
     route({
       method: "POST",
@@ -168,14 +189,7 @@ function takeRoutes({ snapshots, taking, restore, containers, operations }: Snap
         const { tenant_id } = caller;
         const row = await containers.held(tenant_id, params.container_id);
         if (body.dry_run) return checked(await taking.plan(row, body, ""));
-        const operation = await taking.accept(tenant_id, row, body, once);
-        const snapshot_id = operation.snapshot_id ?? "";
-        return operations.answer(tenant_id, operation, {
-          execution: query.execution ?? "async",
-          signal,
-          extra: handleOf(await snapshots.row(tenant_id, snapshot_id)),
-          finished: async () => new Answer(200, await snapshots.get(tenant_id, snapshot_id)),
-        });
+        return answerTaken(options, tenant_id, await taking.accept(tenant_id, row, body, once), query, signal);
       },
     }),
     route({
@@ -316,7 +330,8 @@ function keepRoutes({ snapshots }: SnapshotRoutesOptions) {
   ];
 }
 
-function volumeRoutes({ snapshots, taking, volumes, operations }: SnapshotRoutesOptions) {
+function volumeRoutes(options: SnapshotRoutesOptions) {
+  const { taking, volumes } = options;
   return [
     route({
       method: "POST",
@@ -338,14 +353,7 @@ function volumeRoutes({ snapshots, taking, volumes, operations }: SnapshotRoutes
         const { tenant_id } = caller;
         const { row } = await volumes.root(tenant_id, params.name);
         if (body.dry_run) return checked(NO_REMARKS);
-        const operation = await taking.acceptVolume(tenant_id, row, body, once);
-        const snapshot_id = operation.snapshot_id ?? "";
-        return operations.answer(tenant_id, operation, {
-          execution: query.execution ?? "async",
-          signal,
-          extra: handleOf(await snapshots.row(tenant_id, snapshot_id)),
-          finished: async () => new Answer(200, await snapshots.get(tenant_id, snapshot_id)),
-        });
+        return answerTaken(options, tenant_id, await taking.acceptVolume(tenant_id, row, body, once), query, signal);
       },
     }),
   ];

@@ -42,7 +42,7 @@ interface DueRow extends ScheduleRecord {
 
 const SELECT = `SELECT tenant_id, source_kind, source_id, every_seconds, keep, settings, created_at, due_at,
   last_snapshot_id, last_error FROM snapshot_schedules`;
-/** Conditions on a row: its container or volume is gone. */
+/** The condition on a row whose container or volume is deleted. */
 const ORPHANED = `(source_kind = 'container' AND NOT EXISTS (SELECT 1 FROM containers WHERE id = source_id AND is_removing = 0))
   OR (source_kind = 'volume' AND NOT EXISTS (SELECT 1 FROM volumes WHERE id = source_id AND status = 'active'))`;
 
@@ -109,6 +109,11 @@ export class Schedules {
     await this.#options.store.write([{ sql: "DELETE FROM snapshot_schedules WHERE tenant_id = ?", args: [tenant_id] }]);
   }
 
+  /** Deletes the schedules of containers and volumes that are deleted. */
+  async prune(): Promise<void> {
+    await this.#options.store.write([{ sql: `DELETE FROM snapshot_schedules WHERE ${ORPHANED}` }]);
+  }
+
   #lookLater(): void {
     this.#cancelLook = this.#options.clock.after(LIMITS.schedule_look_ms, () => {
       this.#look()
@@ -121,8 +126,7 @@ export class Schedules {
 
   async #look(): Promise<void> {
     const { store, node } = this.#options;
-    await store.write([{ sql: `DELETE FROM snapshot_schedules WHERE ${ORPHANED}` }]);
-    const sql = `${SELECT} WHERE node_seq = ? AND due_at <= ? ORDER BY due_at LIMIT ?`;
+    const sql = `${SELECT} WHERE node_seq = ? AND due_at <= ? AND NOT (${ORPHANED}) ORDER BY due_at LIMIT ?`;
     const rows = await store.read(sql, [node.seq, this.#now(), LIMITS.schedules_per_pass]);
     for (const row of rows.map(rowOf)) {
       // The hooks of one container must not keep the others waiting.

@@ -9,8 +9,7 @@ import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { Containers } from "../containers/service.ts";
-import { type ContainerRow, settingsOf } from "../containers/service.ts";
+import { type ContainerRow, type Containers, settingsOf } from "../containers/service.ts";
 import type { Engine, SnapshotPair, SubvolumeName } from "../engine/ports.ts";
 import type { OperationRecord } from "../operations/schema.ts";
 import type { OperationContext, OperationResult, Operations } from "../operations/service.ts";
@@ -210,7 +209,7 @@ export class Taking {
     );
   }
 
-  async #run({ tenant_id, input, signal }: OperationContext<Input>): Promise<OperationResult> {
+  async #run({ input, signal }: OperationContext<Input>): Promise<OperationResult> {
     const { snapshots } = this.#options;
     const row = await snapshots.byIdAlone(input.snapshot_id);
     if (row === null || row.state === "deleting") {
@@ -227,7 +226,7 @@ export class Taking {
       // Otherwise the next process takes it.
       if (!isDraining(signal)) await snapshots.discard(row);
       throw error instanceof AppError && error.code === "NOT_FOUND" && row.container_id !== null
-        ? new AppError("NOT_FOUND", `the container was deleted before its snapshot was taken (tenant ${tenant_id})`)
+        ? new AppError("NOT_FOUND", "the container was deleted before its snapshot was taken")
         : error;
     }
   }

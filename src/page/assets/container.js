@@ -15,7 +15,7 @@ import { dateTime, epochSeconds } from "./format.js";
 import { processesCard, usageCard } from "./processes.js";
 import { containersOf, snapshotsOf } from "./resources.js";
 import { unlessRefused, untilDeleted } from "./view.js";
-import { act, badge, card, crumbs, facts, problem } from "./widgets.js";
+import { badge, card, crumbs, facts, problem, recordButtons } from "./widgets.js";
 
 /** @import { Context, Removal, View } from "./view.js" */
 /** @import { ContainerMetrics, ContainerProcess, ContainerRecord, SnapshotRecord } from "../wire.ts" */
@@ -80,29 +80,10 @@ function factsCard() {
  * @param {() => void} onMoved
  * @param {Removal} end
  */
-function lifeButtons({ api, say }, trouble, current, onMoved, end) {
+function lifeButtons(context, trouble, current, onMoved, end) {
+  const { api } = context;
   const containers = containersOf(api);
-  /**
-   * @param {string} text
-   * @param {string} kind
-   * @param {(record: ContainerRecord) => Promise<string | null>} work what to say when it is done; null: never mind
-   */
-  const button = (text, kind, work) => {
-    const element = h("button", { type: "button", class: kind, text });
-    element.addEventListener("click", () =>
-      act(element, trouble, async () => {
-        const record = current();
-        if (record === null) return;
-        try {
-          const done = await work(record);
-          if (done !== null) say(done);
-        } finally {
-          onMoved();
-        }
-      }),
-    );
-    return element;
-  };
+  const button = recordButtons(context, trouble, current, onMoved);
   const start = button("Start", "primary", async ({ container_id, name }) => {
     await containers.start(container_id);
     return `${name} is running`;

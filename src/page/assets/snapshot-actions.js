@@ -3,7 +3,7 @@ import { containerHash } from "./addresses.js";
 import { askForm, confirm } from "./dialogs.js";
 import { h, setAttribute, setText, show } from "./dom.js";
 import { snapshotsOf } from "./resources.js";
-import { act, labelled } from "./widgets.js";
+import { labelled, recordButtons } from "./widgets.js";
 
 /** @import { Context, Removal } from "./view.js" */
 /** @import { problem } from "./widgets.js" */
@@ -123,29 +123,9 @@ async function restore({ api }, record) {
  * @param {Removal} end the deletion
  */
 export function snapshotButtons(context, trouble, current, onMoved, end) {
-  const { api, say } = context;
+  const { api } = context;
   const snapshots = snapshotsOf(api);
-  /**
-   * @param {string} text
-   * @param {string} kind
-   * @param {(record: SnapshotRecord) => Promise<string | null>} work what to say when it is done; null: never mind
-   */
-  const button = (text, kind, work) => {
-    const element = h("button", { type: "button", class: kind, text });
-    element.addEventListener("click", () =>
-      act(element, trouble, async () => {
-        const record = current();
-        if (record === null) return;
-        try {
-          const done = await work(record);
-          if (done !== null) say(done);
-        } finally {
-          onMoved();
-        }
-      }),
-    );
-    return element;
-  };
+  const button = recordButtons(context, trouble, current, onMoved);
   const copy = button("Clone", "", (record) => clone(context, record));
   const back = button("Restore", "", (record) => restore(context, record));
   const pin = button("Pin", "", async (record) => {

@@ -2,6 +2,7 @@
 import { ApiError } from "./api.js";
 import { h, setAttribute, setText, show } from "./dom.js";
 
+/** @import { Context } from "./view.js" */
 /** @import { FunctionRecord, GroupStatus, InvocationRecord } from "../wire.ts" */
 
 /** @param {string} [state] */
@@ -104,6 +105,35 @@ export async function act(button, trouble, work) {
   } finally {
     setAttribute(button, "aria-disabled", null);
   }
+}
+
+/**
+ * Returns a function that makes the buttons of one record: each does its work on the record as it is now, shows the message
+ * that the work returns (null: none), then calls `onMoved`, also after a failure.
+ * @template Shown
+ * @param {Context} context
+ * @param {ReturnType<typeof problem>} trouble
+ * @param {() => Shown | null} current
+ * @param {() => void} onMoved
+ */
+export function recordButtons({ say }, trouble, current, onMoved) {
+  /** @param {string} text @param {string} kind @param {(record: Shown) => Promise<string | null>} work */
+  return (text, kind, work) => {
+    const element = h("button", { type: "button", class: kind, text });
+    element.addEventListener("click", () =>
+      act(element, trouble, async () => {
+        const record = current();
+        if (record === null) return;
+        try {
+          const done = await work(record);
+          if (done !== null) say(done);
+        } finally {
+          onMoved();
+        }
+      }),
+    );
+    return element;
+  };
 }
 
 /** @param {string} title @param {(Node | string | null)[]} children */
