@@ -18,7 +18,8 @@ import { ImageStore } from "../src/engine/images/image-store.ts";
 import { detectCgroupMode, removeGroup } from "../src/engine/kernel/control-groups.ts";
 import { LauncherClient, LauncherProcess } from "../src/engine/launcher/launcher.ts";
 import { ControlConnection } from "../src/engine/minit/container-client.ts";
-import { buildahCommand, imageStore, profileImage } from "../src/installation/paths.js";
+import { buildahCommand, imageStore } from "../src/installation/paths.js";
+import { profileImage } from "../src/installation/profiles.js";
 import { type Daemon, installedHelper, installedImages, temporaryDirectory } from "./daemon.ts";
 
 const TIMEOUT_MS = 30_000;

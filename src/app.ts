@@ -49,7 +49,8 @@ import { createApp, type Listening, type ListenOptions, listen } from "./http/se
 import { Spools } from "./http/spool.ts";
 import { makeBuilds, makeTransfers } from "./images.ts";
 import { makeDirectory } from "./installation/directories.js";
-import { profileImage } from "./installation/paths.js";
+import { profileImage, profileNames } from "./installation/profiles.js";
+import { channelRelease } from "./installation/releases.js";
 import { makeEngine, makeInstances } from "./instances.ts";
 import { BuildContexts } from "./oci/contexts/service.ts";
 import { REGISTRY_KIND, RegistryCredentials } from "./oci/credentials/service.ts";
@@ -77,8 +78,6 @@ export interface Hearth {
   stop(): Promise<void>;
 }
 
-/** Profiles whose image set-up makes. */
-const PROFILES: readonly string[] = ["prod"];
 /** Steps that take down what was made, in the order of making; `all` runs them backwards, each whatever the others did. */
 class Undo {
   readonly #steps: (() => Promise<unknown>)[] = [];
@@ -351,7 +350,7 @@ function makeContainers(
     containers_max: config.containers_max,
     quotas,
     ports,
-    resolveImage: imageResolver(tenant_images),
+    resolveImage: imageResolver(config, tenant_images),
     volumes,
   });
   const jobs = new Jobs(store, node, events);
@@ -373,17 +372,23 @@ function functionImages(engine: Engine, tenant_images: () => TenantImages): Func
 }
 
 /** Returns what resolves the image of a container: a profile of this node, or an image of the tenant. */
-function imageResolver(tenant_images: TenantImages): ResolveImage {
+function imageResolver({ image_dir }: Config, tenant_images: TenantImages): ResolveImage {
   return async (tenant_id, selector, oci) => {
     if (oci) return { ...(await tenant_images.resolve(tenant_id, selector)), release: null };
-    if (PROFILES.includes(selector)) {
-      const { reference, release } = profileImage(selector);
-      return { reference, release, image_id: null, use: null };
+    const names = profileNames();
+    if (!names.includes(selector)) {
+      throw new AppError("INVALID_ARGUMENT", `image: unknown profile '${selector}' on this node`, {
+        details: { expected: names, received: selector },
+        hint: "for an OCI image, pull it by POST /api/oci/images/pull and send oci: true",
+      });
     }
-    throw new AppError("INVALID_ARGUMENT", `image: unknown profile '${selector}' on this node`, {
-      details: { expected: PROFILES, received: selector },
-      hint: "for an OCI image, pull it by POST /api/oci/images/pull and send oci: true",
-    });
+    const release = channelRelease(image_dir, profileImage(selector));
+    if (release === null) {
+      throw new AppError("NOT_FOUND", `profile '${selector}' has no release on this node yet`, {
+        hint: "ask the operator to build it",
+      });
+    }
+    return { reference: release.reference, release: release.version, image_id: null, use: null };
   };
 }
 

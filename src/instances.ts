@@ -15,14 +15,8 @@ import { FunctionLauncher } from "./functions/calls/launch.ts";
 import type { Outcome } from "./functions/calls/outcome.ts";
 import { InvocationTokens } from "./functions/calls/tokens.ts";
 import { Classes } from "./functions/classes.ts";
-import {
-  buildahCommand,
-  bytecodePath,
-  helperPath,
-  imageStore,
-  profileImage,
-  storageCommand,
-} from "./installation/paths.js";
+import { buildahCommand, helperPath, imageStore, storageCommand } from "./installation/paths.js";
+import { bytecodePath, profileImage } from "./installation/profiles.js";
 
 interface Parts {
   readonly config: Config;

@@ -2,9 +2,9 @@
  * Paths and names of everything that set-up installs. Set-up writes it, and the daemon finds it through the same
  * functions. Plain JS with types in JSDoc, because any Node from 20 on has to run it.
  *
- * A release is content-addressed: the helper by its sources and the compiler's flags, an image by its definition, the
- * Debian suite, the architecture and the versions of the npm packages in it, bytecode by its sources and the image. A changed source or definition is therefore
- * a new name, and what runs on the old one is not touched.
+ * A release is content-addressed: the helper by its sources and the compiler's flags, bytecode by its sources and the
+ * image, an image by its recipe (profiles.js) and its packages (releases.js). A changed source or recipe is therefore a
+ * new name, and what runs on the old one is not touched.
  */
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
@@ -19,7 +19,6 @@ export const NODE_PATH = join(PROJECT_DIR, "node_modules/.bin/node");
 
 const HELPER_SOURCE_DIR = join(PROJECT_DIR, "runtimes/minit");
 const PYTHON_SOURCE_DIR = join(PROJECT_DIR, "runtimes/python3/inside");
-const PROFILE_DIR = join(PROJECT_DIR, "runtimes/profiles");
 
 /**
  * The compiler and its flags for the helper, without files. -U: some distributions define _FORTIFY_SOURCE themselves,
@@ -55,7 +54,7 @@ export const BYTECODE_COMPILE = [
 export const RUN_DIR = "/run/hearth";
 
 /** Twelve hex digits name a release, eight a directory. @param {string} text @param {number} length @returns {string} */
-function digest(text, length) {
+export function digest(text, length) {
   return createHash("sha256").update(text).digest("hex").slice(0, length);
 }
 
@@ -152,108 +151,4 @@ export function helperSourceDir() {
 /** @returns {string} */
 export function pythonSourceDir() {
   return PYTHON_SOURCE_DIR;
-}
-
-/**
- * The bytecode of the program of the runtime python3, for the interpreter of the image `prod`: a directory `__pycache__`.
- *
- * @param {string} image_dir
- * @param {string} [source_dir]
- * @param {string} [release] of the image
- * @returns {string}
- */
-export function bytecodePath(image_dir, source_dir = PYTHON_SOURCE_DIR, release = profileImage().release) {
-  const names = readdirSync(source_dir).filter((name) => name.endsWith(".py"));
-  const hash = createHash("sha256").update([release, ...BYTECODE_COMPILE].join("\0"));
-  for (const name of names.sort()) hash.update(`\0${name}\0`).update(readFileSync(join(source_dir, name)));
-  return join(image_dir, "bytecode", `python3-${hash.digest("hex").slice(0, 12)}`);
-}
-
-/**
- * The machine's Debian release by its code name, "bookworm"; "" where /etc/os-release names none.
- *
- * @returns {string}
- */
-function debianSuite() {
-  try {
-    return /^VERSION_CODENAME="?([a-z]+)"?$/m.exec(readFileSync("/etc/os-release", "utf8"))?.[1] ?? "";
-  } catch {
-    return "";
-  }
-}
-
-/**
- * @typedef {object} Profile What runtimes/profiles/<name>.json defines. `revision` is raised when the way of building
- *   changes without a change of the definition. `verify` are commands that must succeed in the finished root.
- * @property {string} name
- * @property {number} revision
- * @property {string[]} packages Debian packages
- * @property {string[]} directories empty directories of root, mode 0755
- * @property {Record<string, string>} npm_files path → file or tree below node_modules of this checkout; `{arch}` stands
- *   for Node's name of the architecture
- * @property {Record<string, string[]>} scripts path → lines of an executable script
- * @property {Record<string, string>} links path → target
- * @property {string[]} path_exclude
- * @property {string[]} path_include
- * @property {Record<string, string>} environment
- * @property {string[]} command
- * @property {string[]} verify
- */
-
-/**
- * @typedef {object} Pins package.json: the versions that it pins.
- * @property {Record<string, string>} dependencies
- * @property {Record<string, string>} optionalDependencies
- */
-
-/** package.json and not node_modules: a release has its name before anything is installed. @returns {Pins} */
-function readPins() {
-  return JSON.parse(readFileSync(join(PROJECT_DIR, "package.json"), "utf8"));
-}
-
-/**
- * The npm packages that a profile copies, with their pinned versions.
- *
- * @param {Profile} profile
- * @param {Pins} pins
- * @returns {string[]} "npm 1.2.3"
- */
-export function pinnedPackages(profile, { dependencies, optionalDependencies }) {
-  const names = Object.values(npmFiles(profile)).map((path) => path.split("/")[0] ?? "");
-  return names.sort().map((name) => `${name} ${{ ...dependencies, ...optionalDependencies }[name]}`);
-}
-
-/**
- * The files that a profile copies from node_modules.
- *
- * @param {Profile} profile
- * @returns {Record<string, string>} path in the image → path below node_modules
- */
-export function npmFiles({ npm_files }) {
-  return Object.fromEntries(
-    Object.entries(npm_files).map(([path, source]) => [path, source.replace("{arch}", process.arch)]),
-  );
-}
-
-/**
- * The current release of a profile: its definition and the names of its image.
- *
- * @param {string} [name]
- * @param {Pins} [pins]
- * @returns {{ profile: Profile, suite: string, release: string, reference: string, latest: string }}
- */
-export function profileImage(name = "prod", pins = readPins()) {
-  const text = readFileSync(join(PROFILE_DIR, `${name}.json`), "utf8");
-  const suite = debianSuite();
-  /** @type {Profile} */
-  const profile = JSON.parse(text);
-  const release = digest([text, suite, process.arch, ...pinnedPackages(profile, pins)].join("\0"), 12);
-  const repository = `localhost/hearth/${name}`;
-  return {
-    profile,
-    suite,
-    release,
-    reference: `${repository}:${release}`,
-    latest: `${repository}:latest`,
-  };
 }

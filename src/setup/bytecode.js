@@ -5,13 +5,8 @@
 import { existsSync, renameSync, rmSync } from "node:fs";
 import { basename, dirname } from "node:path";
 import { makeDirectory } from "../installation/directories.js";
-import {
-  BYTECODE_COMPILE,
-  buildahCommand,
-  bytecodePath,
-  profileImage,
-  pythonSourceDir,
-} from "../installation/paths.js";
+import { BYTECODE_COMPILE, buildahCommand, pythonSourceDir } from "../installation/paths.js";
+import { bytecodePath, profileImage } from "../installation/profiles.js";
 import { pruneVersions, temporaryDir } from "./temporary.js";
 
 /** Working container of the compilation, and the only one that this step touches. */

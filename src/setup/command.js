@@ -57,14 +57,19 @@ export class Commands {
   /** Held by long commands too: see `RunOptions.lock`. @type {number | undefined} */
   lock = undefined;
   #onLine;
+  #onEveryLine;
   /** @type {Set<import("node:child_process").ChildProcess>} */
   #running = new Set();
   /** @type {() => void} */
   #unwatch = () => {};
 
-  /** @param {(line: string) => void} onLine the newest line of output, for a display */
-  constructor(onLine) {
+  /**
+   * @param {(line: string) => void} onLine the newest line of output, for a display
+   * @param {(line: string) => void} [onEveryLine] each line of both outputs
+   */
+  constructor(onLine, onEveryLine) {
     this.#onLine = onLine;
+    this.#onEveryLine = onEveryLine;
   }
 
   get exitCode() {
@@ -114,7 +119,14 @@ export class Commands {
       let stdout = "";
       let both = "";
       let isLate = false;
-      const take = (/** @type {string} */ text) => {
+      const lines = { stdout: "", stderr: "" };
+      const split = (/** @type {"stdout" | "stderr"} */ from, /** @type {string} */ text) => {
+        const [rest = "", ...earlier] = `${lines[from]}${text}`.split(/[\r\n]+/).reverse();
+        lines[from] = rest.slice(-OUTPUT_CHARACTERS_MAX);
+        for (const line of earlier.reverse()) if (line !== "") this.#onEveryLine?.(line);
+      };
+      const take = (/** @type {"stdout" | "stderr"} */ from, /** @type {string} */ text) => {
+        if (this.#onEveryLine !== undefined) split(from, text);
         both = (both + text).slice(-OUTPUT_CHARACTERS_MAX);
         const line = text
           .trimEnd()
@@ -124,9 +136,9 @@ export class Commands {
       };
       child.stdout?.setEncoding("utf8").on("data", (text) => {
         stdout = (stdout + text).slice(-OUTPUT_CHARACTERS_MAX);
-        take(text);
+        take("stdout", text);
       });
-      child.stderr?.setEncoding("utf8").on("data", take);
+      child.stderr?.setEncoding("utf8").on("data", (text) => take("stderr", text));
       const deadline = setTimeout(() => {
         isLate = true;
         this.#end(child);

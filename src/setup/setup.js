@@ -20,8 +20,11 @@ import { imageStep } from "./image.js";
 import { holdLock } from "./lock.js";
 import { npmStep } from "./npm.js";
 import { packagesStep } from "./packages.js";
+import { workOnProfile } from "./profile-work.js";
 import { Progress } from "./progress.js";
 import { clearTemporary } from "./temporary.js";
+
+const USAGE = "usage: node src/setup/index.js start|test|heavy|profile [flags]";
 
 /** @typedef {import("./command.js").Context} Context */
 /** @typedef {import("./command.js").Step} Step */
@@ -29,14 +32,24 @@ import { clearTemporary } from "./temporary.js";
 /** In order: the helper needs the compiler, the image mmdebstrap and buildah, the bytecode the image. @type {readonly Step[]} */
 const STEPS = [npmStep, packagesStep, helperStep, imageStep, bytecodeStep];
 
+/** Does work that no other set-up does at the same time. @param {Context} context @param {Commands} commands @param {Progress} progress @param {() => Promise<void>} work */
+async function alone({ data_dir, image_dir }, commands, progress, work) {
+  for (const directory of [data_dir, image_dir]) makeDirectory(directory);
+  const release = await holdLock(commands, () => progress.note("waiting for another set-up to finish"));
+  try {
+    await clearTemporary(data_dir, commands);
+    await work();
+  } finally {
+    await clearTemporary(data_dir, commands);
+    release();
+  }
+}
+
 /** @param {Context} context @param {Commands} commands @param {Progress} progress */
 async function install(context, commands, progress) {
   const isLarge = STEPS.some((step) => step.large && step.missing(context) !== null);
   checkDirectories([context.project_dir, context.data_dir, context.image_dir], isLarge ? undefined : 0);
-  for (const directory of [context.data_dir, context.image_dir]) makeDirectory(directory);
-  const release = await holdLock(commands, () => progress.note("waiting for another set-up to finish"));
-  try {
-    await clearTemporary(context.data_dir, commands);
+  await alone(context, commands, progress, async () => {
     for (const step of STEPS) {
       const missing = step.missing(context);
       if (missing === null) continue;
@@ -46,10 +59,7 @@ async function install(context, commands, progress) {
       if (still !== null) throw new InstallationError(`${step.name}: ${still} still missing after the installation`);
       progress.done();
     }
-  } finally {
-    await clearTemporary(context.data_dir, commands);
-    release();
-  }
+  });
 }
 
 /**
@@ -71,11 +81,17 @@ export async function main(mode, args) {
   const progress = new Progress(process.stderr);
   const commands = new Commands((line) => progress.detail(line));
   try {
-    if (mode !== "start" && mode !== "test" && mode !== "heavy")
-      throw new InstallationError("usage: node src/setup/index.js start|test|heavy [flags]");
+    if (mode !== "start" && mode !== "test" && mode !== "heavy" && mode !== "profile")
+      throw new InstallationError(USAGE);
     checkMachine(process);
+    const directories = readDirectories(process.env, args);
+    if (mode === "profile") {
+      commands.watchSignals(process);
+      await alone(directories, commands, progress, () => workOnProfile(directories, args, commands, progress));
+      return;
+    }
     /** @type {Context} */
-    const context = { mode, project_dir: PROJECT_DIR, ...readDirectories(process.env, args) };
+    const context = { mode, project_dir: PROJECT_DIR, ...directories };
     if (STEPS.every((step) => step.missing(context) === null)) return;
     commands.watchSignals(process);
     await install(context, commands, progress);

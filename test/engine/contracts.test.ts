@@ -1,6 +1,6 @@
 /** The contracts of the engine's ports, on every OCI runtime that set-up installs and on the storage pool's usual kind. */
 import { describe, expect, it } from "vitest";
-import { profileImage } from "../../src/installation/paths.js";
+import { profileImage } from "../../src/installation/profiles.js";
 import { attachmentsContract } from "./contracts/attachments.ts";
 import { describeEngine } from "./contracts/booted-engine.ts";
 import { containersContract } from "./contracts/containers.ts";

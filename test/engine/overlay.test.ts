@@ -5,7 +5,8 @@ import { ImageStore, type MountedImage } from "../../src/engine/images/image-sto
 import { MountedImages } from "../../src/engine/images/mounted-images.ts";
 import { StoreFiles } from "../../src/engine/images/store-files.ts";
 import type { StoragePool } from "../../src/engine/storage/storage-pool.ts";
-import { buildahCommand, imageStore, profileImage, readDirectories } from "../../src/installation/paths.js";
+import { buildahCommand, imageStore, readDirectories } from "../../src/installation/paths.js";
+import { profileImage } from "../../src/installation/profiles.js";
 import { imageParts } from "../support/image-parts.ts";
 import { eventually } from "../support/native.ts";
 import { Ground } from "../support/storage-ground.ts";

@@ -1,7 +1,7 @@
 /** Images that are replaced in the store under a name that containers are made from. */
 import { afterAll, beforeEach, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
-import { profileImage } from "../../src/installation/paths.js";
+import { profileImage } from "../../src/installation/profiles.js";
 import { Connection } from "../../src/store/connection.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";

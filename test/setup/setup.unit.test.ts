@@ -8,7 +8,6 @@ import {
   readdirSync,
   readFileSync,
   rmSync,
-  statSync,
   symlinkSync,
   utimesSync,
   writeFileSync,
@@ -20,21 +19,12 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { makeDirectory } from "../../src/installation/directories.js";
 import { InstallationError } from "../../src/installation/installation-error.js";
 import { isOwnDirectory } from "../../src/installation/ownership.js";
-import {
-  buildahCommand,
-  bytecodePath,
-  helperPath,
-  imageStore,
-  npmFiles,
-  PROJECT_DIR,
-  pinnedPackages,
-  profileImage,
-  readDirectories,
-} from "../../src/installation/paths.js";
+import { buildahCommand, helperPath, imageStore, PROJECT_DIR, readDirectories } from "../../src/installation/paths.js";
+import { bytecodePath } from "../../src/installation/profiles.js";
+import { suiteSources } from "../../src/setup/apt-sources.js";
 import { checkDirectories, checkMachine } from "../../src/setup/checks.js";
 import { Commands } from "../../src/setup/command.js";
 import { compileHelper } from "../../src/setup/helper.js";
-import { finishScript, isCommitted, suiteSources } from "../../src/setup/image.js";
 import { holdLock } from "../../src/setup/lock.js";
 import { firstMissing, npmCommand } from "../../src/setup/npm.js";
 import { missingPackages } from "../../src/setup/packages.js";
@@ -201,56 +191,6 @@ describe("apt sources of the image", () => {
     const files = [{ name: "debian.sources", text: `# comment\n${own}\n\n${off}\n\n${foreign}\n` }];
     expect(suiteSources(files, "bookworm")).toEqual({ list: "", sources: own });
     expect(suiteSources(files, "trixie").sources).toBe("");
-  });
-});
-
-describe("prod image", () => {
-  test("the reference is the release, and the release is twelve hex digits", () => {
-    const { reference, release, profile } = profileImage();
-    expect(release).toMatch(/^[0-9a-f]{12}$/);
-    expect(reference).toBe(`localhost/hearth/prod:${release}`);
-    expect(profile.packages).toContain("python3");
-  });
-
-  test("the finishing script removes apt's settings and makes the links of the profile", async () => {
-    const profile = { ...profileImage().profile, npm_files: {}, verify: [] };
-    mkdirSync(join(directory, "etc/apt/apt.conf.d"), { recursive: true });
-    mkdirSync(join(directory, "usr/bin"), { recursive: true });
-    writeFileSync(join(directory, "etc/apt/apt.conf.d/99proxy"), "Acquire::http::Proxy secret;");
-    await commands.run(["sh", "-c", finishScript(profile), "sh", directory]);
-    expect(existsSync(join(directory, "etc/apt"))).toBe(false);
-    expect(readFileSync(join(directory, "etc/resolv.conf"), "utf8")).toBe("");
-    expect(readFileSync(join(directory, "etc/hosts"), "utf8")).toContain("127.0.0.1\tlocalhost");
-    expect(readdirSync(join(directory, "usr/bin"))).toEqual(["python"]);
-    expect(readdirSync(join(directory, "usr/local/bin")).sort()).toEqual(["npm", "npx", "pip", "pip3"]);
-    expect(statSync(join(directory, "usr/local/bin/pip")).mode & 0o777).toBe(0o755);
-    expect(readFileSync(join(directory, "usr/local/bin/pip"), "utf8")).toContain(`exec python3 "$wheel/pip" "$@"`);
-  });
-
-  test("copies files of the pinned npm packages, and another version is another release", () => {
-    const { profile, release } = profileImage();
-    const packages = JSON.parse(readFileSync(join(PROJECT_DIR, "package.json"), "utf8"));
-    const node = `node-linux-${process.arch}`;
-    expect(npmFiles(profile)["/usr/local/bin/node"]).toBe(`${node}/bin/node`);
-    expect(pinnedPackages(profile, packages)).toEqual([
-      `${node} ${packages.optionalDependencies[node]}`,
-      `npm ${packages.dependencies.npm}`,
-    ]);
-    const newer = { ...packages, dependencies: { ...packages.dependencies, npm: "999.0.0" } };
-    expect(profileImage("prod", packages).release).toBe(release);
-    expect(profileImage("prod", newer).release).not.toBe(release);
-  });
-
-  test("a stamp counts only while the store lists its image", () => {
-    expect(isCommitted(directory, "abc")).toBe(false);
-    writeFileSync(join(directory, "prod-abc.json"), JSON.stringify({ id: "0123" }));
-    expect(isCommitted(directory, "abc")).toBe(false);
-    const { images_file } = imageStore(directory);
-    mkdirSync(join(images_file, ".."), { recursive: true });
-    writeFileSync(images_file, '[{"id":"4567","names":["0123"]}]');
-    expect(isCommitted(directory, "abc")).toBe(false);
-    writeFileSync(images_file, '[{"id":"0123"}]');
-    expect(isCommitted(directory, "abc")).toBe(true);
   });
 });
 

@@ -6,13 +6,8 @@ import { createLog } from "../../src/base/log.ts";
 import { bareSpec } from "../../src/engine/bundles/container.ts";
 import { LocalEngine } from "../../src/engine/engine.ts";
 import type { ContainerSpec, Engine, ExecRequest, InstanceClass } from "../../src/engine/ports.ts";
-import {
-  buildahCommand,
-  imageStore,
-  profileImage,
-  readDirectories,
-  storageCommand,
-} from "../../src/installation/paths.js";
+import { buildahCommand, imageStore, readDirectories, storageCommand } from "../../src/installation/paths.js";
+import { profileImage } from "../../src/installation/profiles.js";
 import { engineHelper } from "./helper.ts";
 
 /** The configuration by these flags, with the images that set-up installed. */

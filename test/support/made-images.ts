@@ -1,7 +1,8 @@
 /** Images that a test makes in the store: the one of the profile `prod`, with one file more. */
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { buildahCommand, profileImage, readDirectories } from "../../src/installation/paths.js";
+import { buildahCommand, readDirectories } from "../../src/installation/paths.js";
+import { profileImage } from "../../src/installation/profiles.js";
 import type { Daemon, Leftovers } from "./daemon.ts";
 
 /** A removal by any daemon, at the same time, fails a listing. */

@@ -1,6 +1,6 @@
 /** The promises of the `Images` port. */
 import { expect, it } from "vitest";
-import { profileImage } from "../../../src/installation/paths.js";
+import { profileImage } from "../../../src/installation/profiles.js";
 import type { BootedEngine } from "./booted-engine.ts";
 
 export function imagesContract({ engine: { images } }: BootedEngine): void {
