@@ -164,12 +164,12 @@ export function readChannel(image_dir, image, channel) {
  * @param {string} image_dir
  * @param {ProfileImage} image
  * @param {"latest" | "stable"} channel
- * @param {{ version: string, history: readonly string[] }} to
+ * @param {{ version: string, history: readonly string[], changed_at: number }} to
  */
-export function writeChannel(image_dir, image, channel, { version, history }) {
+export function writeChannel(image_dir, image, channel, { version, history, changed_at }) {
   const directory = releasesDir(image_dir, image.profile.name);
   makeDirectory(directory);
-  const content = { version, history: history.slice(0, HISTORY_MAX), changed_at: Math.floor(Date.now() / 1000) };
+  const content = { version, history: history.slice(0, HISTORY_MAX), changed_at };
   replaceFile(join(directory, `${channelName(image, channel)}.json`), `${JSON.stringify(content)}\n`);
 }
 

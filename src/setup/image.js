@@ -117,7 +117,7 @@ async function buildRelease({ data_dir, image_dir }, chain, base, commands) {
   const earlier = readChannel(image_dir, image, "latest");
   if (earlier?.version !== version) {
     const history = earlier === null ? [] : [earlier.version, ...earlier.history];
-    writeChannel(image_dir, image, "latest", { version, history });
+    writeChannel(image_dir, image, "latest", { version, history, changed_at: Math.floor(Date.now() / 1000) });
   }
   await pruneReleases(image_dir, image, buildah);
   await commands.run(["rm", "--recursive", "--force", "--one-file-system", work_dir]);

@@ -256,7 +256,7 @@ describe("releases and channels", () => {
     const image = profileImage();
     const version = versionOf(image.recipe_id, []);
     writeRelease(directory, release(version, "0123", 1), [packageOf("a", "1")], "status");
-    writeChannel(directory, image, "latest", { version, history: [] });
+    writeChannel(directory, image, "latest", { version, history: [], changed_at: 1 });
     expect(channelRelease(directory, image)).toBe(null);
     store("4567");
     expect(channelRelease(directory, image)).toBe(null);
@@ -276,16 +276,16 @@ describe("releases and channels", () => {
     writeRelease(directory, release(version, "0123", 1), [], "");
     store("0123");
     writeFileSync(join(directory, "profiles/prod", `${version}.json`), '{"profile":"pr');
-    writeChannel(directory, image, "latest", { version, history: [] });
+    writeChannel(directory, image, "latest", { version, history: [], changed_at: 1 });
     expect(channelRelease(directory, image)).toBe(null);
   });
 
   test("latest of another recipe is another channel, and stable is one for all", () => {
     const image = profileImage();
     const other = { ...image, recipe_id: "ffffffffffff" };
-    writeChannel(directory, image, "latest", { version: "a", history: [] });
-    writeChannel(directory, other, "latest", { version: "b", history: ["c"] });
-    writeChannel(directory, other, "stable", { version: "d", history: [] });
+    writeChannel(directory, image, "latest", { version: "a", history: [], changed_at: 1 });
+    writeChannel(directory, other, "latest", { version: "b", history: ["c"], changed_at: 1 });
+    writeChannel(directory, other, "stable", { version: "d", history: [], changed_at: 1 });
     expect(readChannel(directory, image, "latest")).toMatchObject({ version: "a", history: [] });
     expect(readChannel(directory, image, "stable")).toMatchObject({ version: "d" });
     expect(channelVersions(directory, image)).toEqual(new Set(["a", "d"]));
