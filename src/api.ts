@@ -17,6 +17,7 @@ import { descriptionRoutes, type SystemRoutesOptions, systemRoutes } from "./sys
 import { type TelemetryRoutesOptions, telemetryRoutes } from "./telemetry/routes.ts";
 import { type TenantRoutesOptions, tenantRoutes } from "./tenants/routes.ts";
 import { type TerminalRoutesOptions, terminalRoutes } from "./terminal/routes.ts";
+import { type UserRoutesOptions, userRoutes } from "./users/routes.ts";
 import { type VolumeRoutesOptions, volumeRoutes } from "./volumes/routes.ts";
 
 export interface ApiOptions {
@@ -29,6 +30,7 @@ export interface ApiOptions {
   readonly secrets: SecretRoutesOptions;
   readonly terminal: TerminalRoutesOptions;
   readonly tenants: TenantRoutesOptions;
+  readonly users: UserRoutesOptions;
   readonly telemetry: TelemetryRoutesOptions;
   readonly operations: OperationRoutesOptions;
   readonly events: EventRoutesOptions;
@@ -60,7 +62,8 @@ const TAGS = {
   tenants: "Owners of functions, containers and volumes. Operator only.",
   operator: "Keys of the daemon. Operator only.",
   "api-keys": "API keys of the tenant.",
-  auth: "Short-lived access tokens.",
+  auth: "Users, sign-in and short-lived access tokens.",
+  users: "People who sign in with a password. Operator only.",
   operations: "Accepted work that runs in the background.",
   events: "Stream of changes of the tenant's resources.",
   audit: "Log of changes and of refused requests, with their authors.",
@@ -68,7 +71,7 @@ const TAGS = {
 
 export function apiRoutes(options: ApiOptions) {
   const { system, functions, containers, volumes, snapshots, oci, secrets, terminal, tenants } = options;
-  const { telemetry, operations, events, audit } = options;
+  const { users, telemetry, operations, events, audit } = options;
   const all: { routes: readonly Route[] } = { routes: [] };
   const copies = snapshotRoutes(snapshots);
   const routes = [
@@ -93,6 +96,7 @@ export function apiRoutes(options: ApiOptions) {
     ...secretRoutes(secrets),
     ...terminalRoutes(terminal),
     ...tenantRoutes(tenants),
+    ...userRoutes(users),
     ...telemetryRoutes(telemetry),
     ...operationRoutes(operations),
     ...eventRoutes(events),

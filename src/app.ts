@@ -4,6 +4,7 @@
  */
 import { readFileSync, statSync } from "node:fs";
 import type { Pool } from "../pool/index.ts";
+import { containerOf, makeUsers } from "./access.ts";
 import { apiRoutes } from "./api.ts";
 import { Audit } from "./audit/service.ts";
 import type { Authenticator } from "./base/caller.ts";
@@ -45,6 +46,7 @@ import type { FunctionImages } from "./functions/versions/images.ts";
 import type { TenantOfAddress } from "./http/connections.ts";
 import { Idempotency } from "./http/idempotency.ts";
 import { LocalRates } from "./http/rates.ts";
+import type { Route } from "./http/route.ts";
 import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
 import { Spools } from "./http/spool.ts";
 import { makeBuilds, makeTransfers } from "./images.ts";
@@ -127,7 +129,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   for (const name of lockNames(config)) {
     await takeLock(name, `data directory in use by another hearth daemon: ${config.data_dir}`);
   }
-  const { store, events, keys, operator_key, cursors, new_key, node, start_number, ...opened } = await openState(base);
+  const { store, events, keys, logins, operator_key, cursors, new_key, node, start_number, ...opened } =
+    await openState(base);
   const engine = makeEngine(base);
   undo.add(() => engine.shutdown());
   const adopted = await engine.boot();
@@ -229,8 +232,10 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     limitFiles: (tenant_id) => engine.storage.limitOwner(tenant_id),
     processCount: (tenant_id) => engine.containers.processCount(tenant_id),
   });
+  const users = makeUsers({ ...base, store, tenants, keys, logins });
   const api = apiRoutes({
     system: {
+      users: config.users,
       version: packageVersion(),
       node_id: node.id,
       started_at,
@@ -247,16 +252,22 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     oci: { ...transfers, images: tenant_images, contexts: build_contexts, builds, registry_credentials, operations },
     secrets: { secrets, rotation: opened.secrets_rotation },
     terminal: { terminals },
-    tenants: { tenants, keys, operator_key },
+    tenants: { tenants, keys, operator_key, containers },
+    users: { users, trusted_proxies: config.trusted_proxies },
     telemetry: { metrics },
     operations: { operations },
     events: { events },
     audit: { audit },
   });
   const routes = [...api, ...pageRoutes()];
+  const container_of = containerOf({ ...parts, operations });
   const spools = new Spools(`${config.data_dir}/uploads`, ids, clock);
   await spools.begin();
-  const serve = (authenticator: Authenticator, options: Omit<ListenOptions, "log" | "clock">) => {
+  const serve = (
+    authenticator: Authenticator,
+    routes: readonly Route[],
+    options: Omit<ListenOptions, "log" | "clock">,
+  ) => {
     const app = createApp({
       ...base,
       authenticator,
@@ -264,13 +275,21 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
       spools,
       cursors,
       idempotency,
+      container_of,
       observer: inTurn(observer, audit),
     });
     app.mount(routes);
     return listen(app, { ...options, log, clock });
   };
   const admit: TenantOfAddress = (address) => launcher.apiTenantAt(address);
-  serving.inner = await serve(tokens, { host: engine.info().gateway, port: 0, limits: INNER_LIMITS, admit });
+  // Passwords are for people: a handler's instances have addresses enough to guess at any rate.
+  const inner_routes = routes.filter(({ auth, method }) => auth !== "public" || method === "GET");
+  serving.inner = await serve(tokens, inner_routes, {
+    host: engine.info().gateway,
+    port: 0,
+    limits: INNER_LIMITS,
+    admit,
+  });
   await engine.openPort(serving.inner.port);
   launcher.setApiUrl(serving.inner.url);
   await tenants.boot();
@@ -293,14 +312,16 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   schedules.begin();
   void tenants.resume();
   opened.secrets_rotation.resume();
-  serving.outer = await serve(keys, { host: config.listen_host, port: config.listen_port });
+  serving.outer = await serve(keys, routes, { host: config.listen_host, port: config.listen_port });
   for (const listener of [serving.outer, serving.inner]) {
     ports.reserve(listener.port);
     await checkReached(listener, ports, config.host_tag);
   }
   const { url } = serving.outer;
   pool.setCells(config.cells_target);
-  const expiring = [operations, events, audit, idempotency, code, tenant_images, build_contexts, snapshots, schedules];
+  const uses = { prune: () => keys.writeUses() };
+  const records = [operations, events, audit, idempotency, logins, uses];
+  const expiring = [...records, code, tenant_images, build_contexts, snapshots, schedules];
   const endPeriodicWork = startPeriodicWork(base, { pool, engine, invocations, expiring });
   undo.add(async () => endPeriodicWork());
   undo.add(async () => failpoint("app.stop.begun"));

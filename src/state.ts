@@ -21,6 +21,7 @@ import { AccessTokens } from "./tenants/access-tokens.ts";
 import { ownCursorSecret, ownKey, ownKeyFile, ownTokenKeys } from "./tenants/daemon-secrets.ts";
 import { Keys } from "./tenants/keys.ts";
 import { OperatorKey } from "./tenants/operator-key.ts";
+import { Logins } from "./users/logins.ts";
 
 export interface StateOptions {
   readonly config: Config;
@@ -49,7 +50,9 @@ export async function openState({ config, clock, log, ids, undo }: StateOptions)
   const outgoing = new Outgoing({ clock, subnet: config.subnet, allowed });
   const tokens = new AccessTokens({ clock, ids, log, token_keys, outside, outgoing });
   const events = new Events({ store, clock, log });
-  const keys = new Keys({ store, clock, ids, tokens, events });
+  const logins = new Logins({ store, clock, ids });
+  const keys = new Keys({ store, clock, ids, tokens, events, logins: config.users === "off" ? null : logins });
+  undo.add(() => keys.writeUses());
   const key = ownKey(config, ids);
   await keys.ensureBootstrap(key.text);
   const cursors = new Cursors(ownCursorSecret(config));
@@ -57,7 +60,7 @@ export async function openState({ config, clock, log, ids, undo }: StateOptions)
   const new_key = key.isNew ? key.text : null;
   const { node, start_number } = await noteStart(store, data_dir, ids, log);
   return {
-    ...{ store, events, keys, operator_key, cursors, new_key, node, start_number },
+    ...{ store, events, keys, logins, operator_key, cursors, new_key, node, start_number },
     ...{ secrets_keys, secret_values, registry_values, secrets_rotation, outgoing },
   };
 }

@@ -31,6 +31,17 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "POST /api/api-keys": "the same",
   "DELETE /api/api-keys/:key_id": "the same",
   "POST /api/auth/token": "the same, of bearer tokens",
+  "GET /api/containers/:container_id/api-keys": "the same, of keys that reach one container",
+  "POST /api/containers/:container_id/api-keys": "the same",
+  "DELETE /api/containers/:container_id/api-keys/:key_id": "the same",
+  "POST /api/auth/register": "people sign up with a password where the operator lets them",
+  "POST /api/auth/login": "the same",
+  "POST /api/auth/refresh": "the same",
+  "POST /api/auth/logout": "the same",
+  "POST /api/auth/password": "the same",
+  "GET /api/auth/me": "who holds a credential asks what it may do",
+  "GET /api/users": "the operator sees who has signed up",
+  "POST /api/users/password": "the operator helps somebody who has forgotten the password",
   "GET /api/containers/:container_id/archive": "the twin of the upload",
   "GET /api/volumes/:name/archive": "the same",
   "GET /api/containers/:container_id/ls": "the twin of a volume's: who fetches a file looks for it first",
@@ -113,14 +124,18 @@ describe("the table of routes", () => {
       "GET /api/schemas/hearth.toml.json",
       "GET /health",
       "GET /page/:file",
+      "POST /api/auth/login",
+      "POST /api/auth/refresh",
+      "POST /api/auth/register",
     ]);
   });
 
   it("says of every other route what a key needs, and lets only these do with any key", () => {
     const any = mounted.filter(({ auth, scope }) => auth !== "public" && scope === null).map(named);
-    // Guides and readiness are asked before anything else; a key may end itself and make a token of what it is.
+    // Guides and readiness are asked before anything else; a key may end itself and make a token of what it is; so may a user.
     expect(any.sort()).toEqual([
       "DELETE /api/api-keys/:key_id",
+      "GET /api/auth/me",
       "GET /api/containers/examples",
       "GET /api/containers/health",
       "GET /api/containers/help",
@@ -130,6 +145,8 @@ describe("the table of routes", () => {
       "GET /api/oci/examples",
       "GET /api/oci/health",
       "GET /api/oci/help",
+      "POST /api/auth/logout",
+      "POST /api/auth/password",
       "POST /api/auth/token",
     ]);
   });

@@ -32,6 +32,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   snapshots: ["engine", "store", "events", "operations", "containers", "volumes", "files", "lru-cache"],
   secrets: ["store", "events"],
   oci: ["engine", "store", "events", "operations", "secrets", "piscina"],
+  users: ["store", "lru-cache"],
   tenants: [
     "store",
     "events",
@@ -130,7 +131,7 @@ function imports(file: string): string[] {
 }
 
 /** Files that may import src/http: routes, the description of all routes, and the composition of the daemon. */
-const HTTP_USERS = /[/-]routes\.ts$|^src\/(http|docs)\/|^src\/(app|state|api|periodic)\.ts$/;
+const HTTP_USERS = /[/-]routes\.ts$|^src\/(http|docs)\/|^src\/(app|access|state|api|periodic)\.ts$/;
 
 /** Files of a concern that describe it. */
 const DESCRIPTIONS = /\/(routes|guide|examples)\.ts$/;
@@ -138,6 +139,7 @@ const DESCRIPTIONS = /\/(routes|guide|examples)\.ts$/;
 /** The roots, which compose the daemon of everything. */
 const ROOTS = [
   "src/app.ts",
+  "src/access.ts",
   "src/copies.ts",
   "src/images.ts",
   "src/instances.ts",

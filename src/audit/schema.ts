@@ -4,7 +4,7 @@ import { LIMITS } from "../base/limits.ts";
 import { epochSeconds, nextCursor, pageQuery, queryNumber } from "../base/schema.ts";
 
 export const AUDIT_RESULTS = ["success", "refused", "failed"] as const;
-const CREDENTIAL_KINDS = ["key", "token", "invocation"] as const;
+const CREDENTIAL_KINDS = ["key", "user", "token", "invocation"] as const;
 
 const auditEntry = z
   .object({
@@ -18,7 +18,7 @@ const auditEntry = z
       .string()
       .nullable()
       .describe(
-        "Id of the API key, also if a token of it was sent; id of the invocation whose token was sent; or subject of an external token.",
+        "Id of the API key or of the user's login, also if a token of it was sent; id of the invocation whose token was sent; or subject of an external token.",
       ),
     key_name: z.string().nullable().describe("Name of the API key; null once it is revoked."),
     address: z.string().nullable().describe("Address of the client; for calls from a handler, of its instance."),

@@ -27,10 +27,13 @@ export interface CallingInvocation {
 
 export interface Caller {
   readonly tenant_id: string;
-  /** An API key itself, an access token made from one or by an outside issuer, or the token of a running invocation. */
-  readonly kind: "key" | "token" | "invocation";
   /**
-   * Id of the API key, also for its tokens; id of the invocation for the token of one; subject of an outside issuer's
+   * An API key itself, a user's access token, an access token made from one of them or by an outside issuer, or the token of
+   * a running invocation.
+   */
+  readonly kind: "key" | "user" | "token" | "invocation";
+  /**
+   * Id of the API key or of the user's login, also for its tokens; id of the invocation for the token of one; subject of an outside issuer's
    * token.
    */
   readonly key_id: string;
@@ -39,6 +42,8 @@ export interface Caller {
   readonly is_operator: boolean;
   /** Null unless `kind` is invocation. */
   readonly invocation: CallingInvocation | null;
+  /** Containers that the credential reaches, and nothing else of its tenant (confinement.ts); absent: all of its tenant. */
+  readonly container_ids?: ReadonlySet<string>;
 }
 
 /** Credentials that one listener accepts. Any number of requests may make both calls at the same time. */

@@ -7,6 +7,7 @@ import { readFileSync, statfsSync } from "node:fs";
 import { isIPv4 } from "node:net";
 import { totalmem } from "node:os";
 import { resolve } from "node:path";
+import { type Network, network } from "./addresses.ts";
 import { checkVariables } from "./environment-variables.ts";
 import { AppError, errorText } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
@@ -21,6 +22,7 @@ import {
   SETTINGS,
   type SettingName,
   USER_NAMESPACE_CHOICES,
+  USERS_CHOICES,
 } from "./settings.ts";
 
 export interface Config {
@@ -38,6 +40,10 @@ export interface Config {
   readonly bootstrap_key_file: string | null;
   /** Whose tokens are accepted beside the daemon's own; null: nobody's. */
   readonly outside_issuer: OutsideIssuer | null;
+  readonly users: UsersChoice;
+  readonly users_max: number;
+  /** Whose `X-Forwarded-For` names the client. */
+  readonly trusted_proxies: readonly Network[];
   /** Hosts that the daemon may call wherever they are: `host` or `host:port`. */
   readonly outgoing_allowed: readonly string[];
   /** Registry → the host that serves its images, both in lower case. */
@@ -91,6 +97,8 @@ export interface Config {
 }
 
 export type UserNamespaceChoice = (typeof USER_NAMESPACE_CHOICES)[number];
+
+export type UsersChoice = (typeof USERS_CHOICES)[number];
 
 export type DiskScheduler = (typeof DISK_SCHEDULERS)[number];
 
@@ -221,6 +229,19 @@ function hostList(name: "outgoing_allowed" | "insecure_registries", text: string
   return hosts;
 }
 
+function trustedProxies(text: string): readonly Network[] {
+  return entriesOf(text).map((entry) => {
+    const bits = /^[0-9a-f:.]+(?:\/(\d{1,3}))?$/i.exec(entry)?.[1];
+    try {
+      const parsed = network(entry);
+      if (parsed.prefix_bits <= parsed.bytes.length * 8 && (bits !== undefined || !entry.includes("/"))) return parsed;
+    } catch {
+      // Refused below.
+    }
+    return refuse("trusted_proxies", entry);
+  });
+}
+
 function registryMirrors(text: string): ReadonlyMap<string, string> {
   const mirrors = new Map<string, string>();
   for (const entry of entriesOf(text.toLowerCase())) {
@@ -335,7 +356,12 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   if (user_namespaces === undefined) refuse("user_namespaces", read("user_namespaces"));
   const disk_scheduler = DISK_SCHEDULERS.find((choice) => choice === read("disk_scheduler"));
   if (disk_scheduler === undefined) refuse("disk_scheduler", read("disk_scheduler"));
+  const users = USERS_CHOICES.find((choice) => choice === read("users"));
+  if (users === undefined) refuse("users", read("users"));
   return {
+    users,
+    users_max: wholeNumber("users_max", read("users_max")),
+    trusted_proxies: trustedProxies(read("trusted_proxies")),
     listen_host: (listen[1] ?? "").replace(/^\[(.*)\]$/, "$1"),
     listen_port: port,
     data_dir,

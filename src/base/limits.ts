@@ -3,6 +3,7 @@
  * limit-texts.ts describes those that a client meets. A bound is never loosened to make a test pass; a new one comes
  * with its reason.
  */
+import { ACCESS_LIMITS } from "./access-limits.ts";
 import { CLI_LIMITS } from "./cli-limits.ts";
 import { CODE_LIMITS } from "./code-limits.ts";
 import { EDGE_LIMITS } from "./edge-limits.ts";
@@ -42,14 +43,8 @@ export const LIMITS = {
   credential_refusal_ttl_ms: 1_000,
   /** Characters of a credential; a longer one is refused unread. Tokens of outside issuers carry claims. */
   credential_length_max: 4_096,
-  /** Keys of one tenant. */
-  api_keys_per_tenant_max: 100,
-  tenant_name_length_max: 128,
   requests_per_second_min: 0.1,
   requests_per_second_max: 1_000_000,
-  /** Life of an access token. A leaked one is good for that long, unless its key is revoked. */
-  access_token_seconds_default: 900,
-  access_token_seconds_max: 3_600,
   /**
    * A body in chunks smaller than this on average, after so many of them, ends its connection: each costs some 2 µs and 400
    * bytes, of what is read from a connection at once some hundred thousand.
@@ -392,6 +387,7 @@ export const LIMITS = {
   archive_trailer_bytes_max: 1024 * 1024,
 
   ...STORAGE_POOL_LIMITS,
+  ...ACCESS_LIMITS,
 
   // Events
   /** Of one tenant; the oldest go first. A reader that comes back later is told that some are missing. */

@@ -21,6 +21,8 @@ export interface Setting {
 }
 
 export const USER_NAMESPACE_CHOICES = ["auto", "on", "off"] as const;
+/** off: no users. login: users sign in, and nobody registers. */
+export const USERS_CHOICES = ["off", "login", "on"] as const;
 export const DISK_SCHEDULERS = ["keep", "bfq"] as const;
 
 /** Asymmetric ones only: with a shared secret everyone who verifies could also sign (RFC 8725 §2.1). */
@@ -108,6 +110,26 @@ export const SETTINGS = {
     fallback: "tenant_id",
     range: "the name of a claim",
     about: "Claim of an external token that names its tenant; the claim scope holds the scopes.",
+  },
+  users: {
+    variable: "HEARTH_USERS",
+    fallback: "off",
+    range: USERS_CHOICES.join(", "),
+    about: "Users with e-mail and password; on lets everyone register, login only lets existing users sign in.",
+  },
+  users_max: {
+    variable: "HEARTH_USERS_MAX",
+    fallback: String(LIMITS.users_default),
+    unit: "users",
+    range: [1, LIMITS.users_max],
+    about: "Users of this node, each with a tenant; further registrations are refused with 503.",
+  },
+  trusted_proxies: {
+    variable: "HEARTH_TRUSTED_PROXIES",
+    fallback: "",
+    default_text: "none",
+    range: "addresses or networks, comma-separated",
+    about: "Reverse proxies whose X-Forwarded-For names the client, for the rates of sign-ins and registrations.",
   },
   outgoing_allowed: {
     variable: "HEARTH_OUTGOING_ALLOWED",

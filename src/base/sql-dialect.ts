@@ -19,6 +19,9 @@ export function jsonChanged(column: string, fields: readonly string[], gone: rea
 /** The condition that a value is in a list, which one parameter holds as JSON. */
 export const isListed = (column: string): string => `${column} IN (SELECT value FROM json_each(?))`;
 
+/** All values of a column as one JSON list. */
+export const asList = (column: string): string => `json_group_array(${column})`;
+
 /** The condition that a JSON object has a field with a value, which two parameters name. */
 export const hasEntry = (column: string): string =>
   `EXISTS (SELECT 1 FROM json_each(${column}) AS entry WHERE entry.key = ? AND entry.value = ?)`;

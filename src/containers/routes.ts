@@ -90,7 +90,9 @@ function findRoutes({ containers }: ContainerRoutesOptions) {
       example: { query: { state: "running" }, response: { containers: [SAMPLES.running], next_cursor: null } },
       handler: async (request) => {
         const page = request.page();
-        return page.answer("containers", await containers.list(request.caller.tenant_id, request.query.state, page));
+        const { tenant_id, container_ids } = request.caller;
+        const { state } = request.query;
+        return page.answer("containers", await containers.list(tenant_id, { state, container_ids }, page));
       },
     }),
     route({
@@ -105,7 +107,8 @@ function findRoutes({ containers }: ContainerRoutesOptions) {
       example: { params: { name: "box" }, response: { ...SAMPLES.running, found: true } },
       handler: async ({ caller, params }) => {
         const record = await containers.byName(caller.tenant_id, params.name);
-        if (record !== null) return { ...record, found: true as const };
+        const isReached = record !== null && caller.container_ids?.has(record.container_id) !== false;
+        if (isReached) return { ...record, found: true as const };
         return { found: false as const, container_id: null, error_message: `container '${params.name}' not found` };
       },
     }),

@@ -2,7 +2,7 @@
 import type { EpochMs } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../base/paging.ts";
-import { jsonChanged, jsonField } from "../base/sql-dialect.ts";
+import { isListed, jsonChanged, jsonField } from "../base/sql-dialect.ts";
 import { tenantGuard } from "../base/tenant-limits.ts";
 import type { ContainerSpec } from "../engine/ports.ts";
 import { numberOrNull, type Row, type Statement, type Store, type StoredNode, textOrNull } from "../store/store.ts";
@@ -105,6 +105,12 @@ const COLUMNS = `seq, id, tenant_id, node_seq, name, state, is_wanted, make, mem
   exit_code, oom_killed, error_message, restart_count, created_at_ms, started_at_ms, exited_at_ms, head_snapshot_id`;
 const SELECT = `SELECT ${COLUMNS} FROM containers WHERE is_removing = 0`;
 
+/** Containers of a list; absent fields let all pass. */
+export interface ContainerFilter {
+  readonly state?: ContainerState | undefined;
+  readonly container_ids?: ReadonlySet<string> | undefined;
+}
+
 export class ContainerRows {
   readonly #store: Store;
   readonly #node: StoredNode;
@@ -136,13 +142,17 @@ export class ContainerRows {
   /** Newest first. */
   list<Item>(
     tenant_id: string,
-    state: ContainerState | undefined,
+    { state, container_ids }: ContainerFilter,
     place: Place,
     toItem: (row: ContainerRow) => Item,
   ): Promise<Listed<Item>> {
-    const where = state === undefined ? "" : " AND state = ?";
-    const args = state === undefined ? [tenant_id] : [tenant_id, state];
-    return readPage(this.#store, `${SELECT} AND tenant_id = ?${where}`, args, place, (row) => toItem(rowOf(row)));
+    const where = [
+      ...(state === undefined ? [] : [{ sql: "state = ?", value: state }]),
+      ...(container_ids === undefined ? [] : [{ sql: isListed("id"), value: JSON.stringify([...container_ids]) }]),
+    ];
+    const select = [`${SELECT} AND tenant_id = ?`, ...where.map(({ sql }) => sql)].join(" AND ");
+    const args = [tenant_id, ...where.map(({ value }) => value)];
+    return readPage(this.#store, select, args, place, (row) => toItem(rowOf(row)));
   }
 
   /** Reads the containers of all tenants and nodes in pages, for the start of the daemon. */

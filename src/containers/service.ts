@@ -35,9 +35,16 @@ import { ImageLookups } from "./image-lookups.ts";
 import type { HostPorts } from "./network/ports.ts";
 import type { ContainersOptions } from "./options.ts";
 import { endFields, recover } from "./recovery.ts";
-import { BEGUN, type ContainerCopy, type ContainerRow, ContainerRows, NEVER_STARTED } from "./rows.ts";
+import {
+  BEGUN,
+  type ContainerCopy,
+  type ContainerFilter,
+  type ContainerRow,
+  ContainerRows,
+  NEVER_STARTED,
+} from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
-import { type ContainerState, containerStates } from "./states.ts";
+import { containerStates } from "./states.ts";
 import { Supervisor } from "./supervisor.ts";
 import { View } from "./view.ts";
 
@@ -238,14 +245,20 @@ export class Containers {
     return this.#view.record(await this.row(tenant_id, id));
   }
 
+  /** By id, or by name where no container has that id; null: the tenant has none. */
+  async idOf(tenant_id: string, id: string): Promise<string | null> {
+    const row = (await this.#rows.byId(tenant_id, id)) ?? (await this.#rows.byName(tenant_id, id));
+    return row?.id ?? null;
+  }
+
   /** Null: the tenant has no container of that name. */
   async byName(tenant_id: string, name: string): Promise<ContainerRecord | null> {
     const row = await this.#rows.byName(tenant_id, name);
     return row === null ? null : this.#view.record(row);
   }
 
-  list(tenant_id: string, state: ContainerState | undefined, place: Place): Promise<Listed<ContainerRecord>> {
-    return this.#rows.list(tenant_id, state, place, (row) => this.#view.glance(row));
+  list(tenant_id: string, filter: ContainerFilter, place: Place): Promise<Listed<ContainerRecord>> {
+    return this.#rows.list(tenant_id, filter, place, (row) => this.#view.glance(row));
   }
 
   /** By id, or by name where no container has that id. Throws NOT_FOUND. */

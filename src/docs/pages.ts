@@ -79,7 +79,8 @@ export const DOCS_GROUPS: readonly DocsGroup[] = [
       guide("errors", "Errors and idempotency"),
       guide("operations", "Operations", / \/api\/operations/),
       guide("events", "Events", / \/api\/events/),
-      guide("tenants", "Tenants, keys and limits", / \/api\/(tenants?|api-keys|auth|operator|audit)\b/),
+      guide("tenants", "Tenants, keys and limits", / \/api\/(tenants?|api-keys|auth|operator|audit)\b/, /\/api-keys\b/),
+      guide("users", "Users and sign-in", / \/api\/users\b/, / \/api\/auth\/(?!token)/),
     ],
   },
   {

@@ -26,7 +26,9 @@ export function eventRoutes({ events }: EventRoutesOptions) {
         const { caller, query, signal, recheck } = request;
         const { last_event_id, ...filter } = query;
         const resumed = parseEventId(request.header("last-event-id") ?? "") ?? last_event_id ?? null;
-        const stream = await events.open(caller.tenant_id, { filter, last_event_id: resumed, recheck, signal });
+        const { tenant_id, container_ids } = caller;
+        const wanted = { filter: { ...filter, container_ids }, last_event_id: resumed, recheck, signal };
+        const stream = await events.open(tenant_id, wanted);
         // Proxies that gather answers are told not to.
         const headers = { "cache-control": "no-store", "x-accel-buffering": "no" };
         return new Streamed(stream, { content_type: "text/event-stream", headers });

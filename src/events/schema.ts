@@ -51,7 +51,17 @@ export const eventsQuery = z.object({
 export type EventFilter = Pick<
   z.output<typeof eventsQuery>,
   "container_id" | "operation_id" | "snapshot_id" | "name" | "type"
->;
+> & {
+  /** Only events of these containers, their operations and terminals. */
+  readonly container_ids?: ReadonlySet<string> | undefined;
+};
+
+/** Events that tell of a container itself. */
+export const CONTAINER_EVENTS: readonly string[] = [
+  "container_update",
+  "operation_update",
+  "terminal_update",
+] satisfies readonly EventName[];
 
 /** A value of `Last-Event-ID`; null where it is none of ours. */
 export function parseEventId(text: string): number | null {

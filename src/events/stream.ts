@@ -12,7 +12,7 @@
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import type { EventFilter } from "./schema.ts";
+import { CONTAINER_EVENTS, type EventFilter } from "./schema.ts";
 
 /** A row of the log, in the form in which it is sent. */
 export interface LoggedEvent {
@@ -130,7 +130,9 @@ export class EventStream implements AsyncIterable<Uint8Array> {
       (filter.type === undefined || filter.type === event_type) &&
       (filter.container_id === undefined || filter.container_id === container_id) &&
       (filter.operation_id === undefined || filter.operation_id === operation_id) &&
-      (filter.snapshot_id === undefined || filter.snapshot_id === snapshot_id)
+      (filter.snapshot_id === undefined || filter.snapshot_id === snapshot_id) &&
+      (filter.container_ids === undefined ||
+        (CONTAINER_EVENTS.includes(name) && filter.container_ids.has(container_id ?? "")))
     );
   }
 

@@ -7,6 +7,7 @@ import type { z } from "zod";
 import type { Answer, Streamed } from "../base/answer.ts";
 import type { AuthClass, Caller, Scope } from "../base/caller.ts";
 import { type ErrorBody, type ErrorCode, invariant } from "../base/errors.ts";
+import { LIMITS } from "../base/limits.ts";
 import { JSON_TYPE } from "../base/media-types.ts";
 import type { RequestNotes } from "../base/request-observer.ts";
 import type { Upgrade } from "../base/sockets.ts";
@@ -14,6 +15,7 @@ import type { Trace } from "../base/trace.ts";
 import type { Once } from "../store/store.ts";
 import { bodyFields, noFields } from "./body-fields.ts";
 import type { Page } from "./cursors.ts";
+import type { BodyLimits } from "./input.ts";
 import type { Upload, UploadOptions } from "./upload.ts";
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -37,6 +39,8 @@ export interface RouteRequest<Auth extends AuthClass, Params, Query, Body, Strea
   page(): Page;
   /** A request header by its lower-case name. */
   header(name: string): string | null;
+  /** The other end of the connection; null once it has gone. */
+  readonly address: string | null;
   /**
    * Rejects once the credential of the request is no longer good; undefined where that is known at once. For answers
    * that outlast the moment in which they began.
@@ -112,6 +116,8 @@ interface Definition<
   readonly headers?: readonly RequestHeader[];
   /** Without it a POST, PUT or PATCH takes an object without fields, and a body of the others is not read. */
   readonly body?: Body;
+  /** Size of a body that is read whole; `LIMITS.body_bytes_max` unless given. */
+  readonly body_bytes_max?: number;
   /** The body is handed on raw, as `stream`; beside `body`, unless it is sent as `application/json`. */
   readonly upload?: Sent;
   /** The field of a JSON body that holds a file in base64: it is handed on decoded, as `stream`, and is empty in `body`. */
@@ -171,6 +177,7 @@ export interface Route {
   readonly query: z.ZodType | null;
   readonly headers: readonly RequestHeader[];
   readonly body: z.ZodType | null;
+  readonly body_limits: BodyLimits;
   /** Refuses unknown fields of a body, before `body` validates it. */
   readonly checkFields: (body: unknown) => void;
   readonly upload: UploadOptions | null;
@@ -226,6 +233,7 @@ export function route<
     query: query ?? null,
     headers,
     body,
+    body_limits: { ...LIMITS, body_bytes_max: definition.body_bytes_max ?? LIMITS.body_bytes_max },
     checkFields: body === null ? () => {} : bodyFields(body, definition.example?.body),
     upload: definition.upload ?? null,
     base64_field: definition.base64_field ?? null,

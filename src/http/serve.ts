@@ -23,6 +23,7 @@ import { Upgrade } from "../base/sockets.ts";
 import type { Trace, Traces } from "../base/trace.ts";
 import type { Once } from "../store/store.ts";
 import { checkTenant, credentialOf, permit } from "./auth.ts";
+import { type ContainerOf, confine, permitConfined } from "./confinement.ts";
 import { authenticated } from "./connections.ts";
 import { type Cursors, Page } from "./cursors.ts";
 import { EarlyHeaders } from "./early-headers.ts";
@@ -47,6 +48,8 @@ export interface AppDeps {
   readonly rates: RateLimiter;
   readonly cursors: Cursors;
   readonly idempotency: Idempotency;
+  /** For credentials that reach some containers only; without it they reach none. */
+  readonly container_of?: ContainerOf;
   /** What all requests of this application hold. */
   readonly budget: MemoryBudget;
   /** Of all listeners together. */
@@ -89,6 +92,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
       taken = deps.rates.take(caller.tenant_id);
       if (taken !== null && taken.refusal !== null) throw taken.refusal;
       permit(route, caller);
+      permitConfined(route, caller);
       checkTenant(route, caller, incoming.headers);
     }
     const recheck = (): Promise<void> | undefined =>
@@ -107,7 +111,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     if (route.body !== null && !isRaw(route, incoming)) {
       let sent: unknown;
       if (stream === null || route.base64_field === null) {
-        bytes = await readBody(incoming, outgoing, deps.clock, share);
+        bytes = await readBody(incoming, outgoing, deps.clock, share, route.body_limits);
         sent = parseJson(bytes);
       } else {
         ({ sent, spool } = await deps.spools.read(caller?.tenant_id ?? "", stream, route.base64_field, share));
@@ -119,7 +123,10 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     const checked = body === undefined ? undefined : recheck();
     if (checked !== undefined) await checked;
     const more_headers = taken?.headers;
-    const parts = { caller, params, query, body, stream: spool ?? stream, request_id, trace, notes, recheck };
+    const sent = { params, query, body };
+    const asked =
+      caller?.container_ids === undefined ? sent : await confine(route, caller, sent, deps.container_of ?? NOBODYS);
+    const parts = { ...asked, caller, stream: spool ?? stream, request_id, trace, notes, recheck };
     const handle = (once: Once | null) => route.handler(new ServedRequest(c, route, deps, parts, once));
     const keyed = caller === null ? null : keyedRequest(route, caller.tenant_id, incoming, bytes, body);
     const run = () => (keyed === null ? handle(null) : deps.idempotency.once(keyed, handle));
@@ -167,6 +174,9 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
   deps.observer.served(told);
   return response;
 }
+
+/** Where nothing tells whose a resource is. */
+const NOBODYS: ContainerOf = { container: async () => null, operation: async () => null, session: () => null };
 
 /** Of an upgraded request. */
 const SWITCHING = 101;
@@ -411,6 +421,10 @@ class ServedRequest implements RouteRequest<AuthClass, unknown, unknown, unknown
       filters,
     ]);
     return new Page(this.#cursors, scope, { limit, cursor });
+  }
+
+  get address(): string | null {
+    return addressOf(this.#context.env.incoming);
   }
 
   header(name: string): string | null {

@@ -27,9 +27,10 @@ export function operationRoutes({ operations }: OperationRoutesOptions) {
       response: operationList,
       example: { query: { limit: "10" }, response: { operations: [SAMPLES.summary], next_cursor: null } },
       handler: async (request) => {
-        const { limit: _limit, cursor: _cursor, ...filter } = request.query;
+        const { limit: _limit, cursor: _cursor, ...rest } = request.query;
         const page = request.page();
-        const { items, last } = await operations.list(request.caller.tenant_id, filter, page);
+        const { tenant_id, container_ids } = request.caller;
+        const { items, last } = await operations.list(tenant_id, { ...rest, container_ids }, page);
         const summaries = items.map(({ result: _result, items: _items, ...summary }) => summary);
         return page.answer("operations", { items: summaries, last });
       },

@@ -3,6 +3,7 @@ import type { EpochSeconds } from "../base/clock.ts";
 import type { ErrorDetails } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../base/paging.ts";
+import { isListed } from "../base/sql-dialect.ts";
 import { numberOrNull, type Row, type Statement, type Store, textOrNull, type Value } from "../store/store.ts";
 import { type OperationFilter, type OperationRecord, type Resource, resourceFields, statusUrl } from "./schema.ts";
 import type { OperationStatus } from "./states.ts";
@@ -67,6 +68,7 @@ const CONDITIONS: Readonly<Record<keyof OperationFilter, string>> = {
   operation_type: "operation_type = ?",
   target_resource_id: "target_resource_id = ?",
   container_id: "target_resource_type = 'container' AND target_resource_id = ?",
+  container_ids: `target_resource_type = 'container' AND ${isListed("target_resource_id")}`,
 };
 
 export class OperationRows {
@@ -85,7 +87,11 @@ export class OperationRows {
   /** Newest first, without results and items. */
   list(tenant_id: string, filter: OperationFilter, place: Place): Promise<Listed<OperationRecord>> {
     const names = Object.keys(CONDITIONS) as (keyof OperationFilter)[];
-    const given = names.flatMap((name) => (filter[name] === undefined ? [] : [{ name, value: filter[name] }]));
+    const given = names.flatMap((name) => {
+      const value = filter[name];
+      if (value === undefined) return [];
+      return [{ name, value: typeof value === "string" ? value : JSON.stringify([...value]) }];
+    });
     const conditions = ["tenant_id = ?", ...given.map(({ name }) => CONDITIONS[name])].join(" AND ");
     const select = `SELECT ${SHORT} FROM operations WHERE ${conditions}`;
     const args = [tenant_id, ...given.map(({ value }) => value)];

@@ -83,7 +83,10 @@ export const listOperations = pageQuery.extend({
   target_resource_id: z.string().optional().describe("Only operations on the resource with this id."),
   container_id: z.string().optional().describe("Only operations on this container."),
 });
-export type OperationFilter = Omit<z.output<typeof listOperations>, keyof z.output<typeof pageQuery>>;
+/** `container_ids`: only operations on these containers. */
+export type OperationFilter = Omit<z.output<typeof listOperations>, keyof z.output<typeof pageQuery>> & {
+  readonly container_ids?: ReadonlySet<string> | undefined;
+};
 
 export const getOperation = z.object({
   wait_seconds: queryNumber(0, LIMITS.operation_wait_seconds_max)

@@ -156,6 +156,11 @@ export class Operations {
     return (await this.#row(tenant_id, id)).record;
   }
 
+  /** The container that an operation changes; null: there is no such operation, or it changes none. */
+  async containerOf(tenant_id: string, id: string): Promise<string | null> {
+    return (await this.#rows.byId(tenant_id, id))?.record.container_id ?? null;
+  }
+
   /** Newest first, without results and items. */
   list(tenant_id: string, filter: OperationFilter, place: Place): Promise<Listed<OperationRecord>> {
     return this.#rows.list(tenant_id, filter, place);

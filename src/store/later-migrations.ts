@@ -116,4 +116,52 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
       "CREATE INDEX containers_by_head ON containers (head_snapshot_id) WHERE head_snapshot_id IS NOT NULL",
     ],
   },
+  {
+    version: 20,
+    statements: [
+      // `email` is lower case and NFC. `password` is a PHC string with the parameters of its hash.
+      `CREATE TABLE users (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        tenant_id TEXT NOT NULL,
+        email TEXT NOT NULL UNIQUE,
+        name TEXT NOT NULL,
+        password TEXT NOT NULL,
+        created_at INTEGER NOT NULL
+      )`,
+      "CREATE INDEX users_of_tenant ON users (tenant_id)",
+      // `secret_sha256` is the digest of the refresh token, `spent_sha256` JSON of those of used ones, `source` where it began.
+      `CREATE TABLE user_logins (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        user_id TEXT NOT NULL,
+        tenant_id TEXT NOT NULL,
+        source TEXT NOT NULL,
+        secret_sha256 TEXT NOT NULL,
+        spent_sha256 TEXT NOT NULL DEFAULT '[]',
+        created_at INTEGER NOT NULL,
+        expires_at INTEGER NOT NULL
+      )`,
+      "CREATE INDEX user_logins_of_user ON user_logins (user_id, seq)",
+      "CREATE INDEX user_logins_of_tenant ON user_logins (tenant_id)",
+      "CREATE INDEX user_logins_by_expiry ON user_logins (expires_at)",
+      "ALTER TABLE api_keys ADD COLUMN scope_type TEXT NOT NULL DEFAULT 'full'",
+      "ALTER TABLE api_keys ADD COLUMN last_used_at INTEGER",
+      // The containers of keys whose `scope_type` is container. Such a key ends with the last of them.
+      `CREATE TABLE api_key_containers (
+        key_id TEXT NOT NULL,
+        container_id TEXT NOT NULL,
+        PRIMARY KEY (key_id, container_id)
+      ) WITHOUT ROWID`,
+      "CREATE INDEX api_key_containers_by_container ON api_key_containers (container_id)",
+      `CREATE TRIGGER api_keys_gone AFTER DELETE ON api_keys BEGIN
+        DELETE FROM api_key_containers WHERE key_id = OLD.id;
+      END`,
+      `CREATE TRIGGER containers_keys_gone AFTER UPDATE OF is_removing ON containers WHEN NEW.is_removing = 1 BEGIN
+        DELETE FROM api_keys WHERE id IN (SELECT key_id FROM api_key_containers AS own WHERE container_id = OLD.id
+          AND NOT EXISTS (SELECT 1 FROM api_key_containers WHERE key_id = own.key_id AND container_id <> OLD.id));
+        DELETE FROM api_key_containers WHERE container_id = OLD.id;
+      END`,
+    ],
+  },
 ];

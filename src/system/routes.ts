@@ -6,10 +6,12 @@ import type { ApiDocument } from "../docs/openapi-document.ts";
 import type { EngineInfo } from "../engine/ports.ts";
 import { route } from "../http/route.ts";
 import { SAMPLES } from "./samples.ts";
-import { FEATURES, health, openApi, systemInfo } from "./schema.ts";
+import { FEATURES, type Health, health, openApi, systemInfo } from "./schema.ts";
 
 export interface SystemRoutesOptions {
   readonly version: string;
+  /** Of the setting HEARTH_USERS. */
+  readonly users: Health["users"];
   readonly node_id: string;
   readonly started_at: EpochSeconds;
   readonly uptime_seconds: () => number;
@@ -27,8 +29,12 @@ export function systemRoutes(options: SystemRoutesOptions) {
       operation: "health",
       response: health,
       summary: "Reports that the daemon is alive; says nothing about its subsystems.",
-      example: { response: { status: "ok", uptime_seconds: 86_400 } },
-      handler: () => ({ status: "ok" as const, uptime_seconds: Math.floor(options.uptime_seconds()) }),
+      example: { response: { status: "ok", uptime_seconds: 86_400, users: "off" } },
+      handler: () => ({
+        status: "ok" as const,
+        uptime_seconds: Math.floor(options.uptime_seconds()),
+        users: options.users,
+      }),
     }),
     route({
       method: "GET",

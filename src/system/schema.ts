@@ -1,13 +1,18 @@
 /** What this daemon says of itself. */
 import { z } from "zod";
 import { epochSeconds } from "../base/schema.ts";
+import { USERS_CHOICES } from "../base/settings.ts";
 
 export const health = z
   .object({
     status: z.literal("ok").describe("Always the same: an unhealthy daemon does not respond."),
     uptime_seconds: z.int().min(0).describe("Whole seconds since the start of the daemon."),
+    users: z
+      .enum(USERS_CHOICES)
+      .describe("on: people register and sign in with a password; login: they only sign in; off: API keys alone."),
   })
   .meta({ id: "Health" });
+export type Health = Readonly<z.output<typeof health>>;
 
 const engineInfo = z.object({
   oci_runtime: z.string().describe("Program that starts containers."),

@@ -41,10 +41,12 @@ export interface Proven {
   readonly expires_at: EpochSeconds;
   /** True if an own token was made from the key with this digest; null for an outside one. */
   readonly isOfKey: ((secret_sha256: string) => boolean) | null;
+  /** True for the token that a user got for a password or a refresh token, not for one made from it. */
+  readonly isOfUser: boolean;
 }
 
-/** The API key that a token is made from. */
-interface SourceKey {
+/** The API key or login that a token is made from. */
+interface TokenSource {
   readonly tenant_id: string;
   readonly key_id: string;
   readonly secret_sha256: string;
@@ -97,15 +99,17 @@ export class AccessTokens {
     return new Response(body, { status });
   }
 
-  /** A token of `ttl_seconds` for a key. */
+  /** A token of `ttl_seconds` for a key or a login. `isOfUser`: see `Proven`. */
   async issue(
-    { tenant_id, key_id, secret_sha256 }: SourceKey,
+    { tenant_id, key_id, secret_sha256 }: TokenSource,
     scopes: readonly Scope[],
     ttl_seconds: number,
+    isOfUser = false,
   ): Promise<string> {
     const now = toEpochSeconds(this.#options.clock.epochMs());
     const { kid, secret } = this.#options.token_keys.newest;
-    return new SignJWT({ tenant_id, scope: scopes.join(" "), key: keyProof(secret, secret_sha256) })
+    const claims = { tenant_id, scope: scopes.join(" "), key: keyProof(secret, secret_sha256) };
+    return new SignJWT(isOfUser ? { ...claims, user: true } : claims)
       .setProtectedHeader({ alg: OWN_ALGORITHM, typ: "JWT", kid })
       .setIssuer(OWN_ISSUER)
       .setAudience(OWN_ISSUER)
@@ -178,9 +182,10 @@ export class AccessTokens {
     // It is a name in the log and nowhere else.
     const subject = is_own ? sub : `jwt:${sub.slice(0, LIMITS.request_id_length_max).replace(/[^\x21-\x7e]/g, "?")}`;
     const scopes = SCOPES.filter((name) => given.includes(name));
-    if (own === null) return { tenant_id, subject, scopes, expires_at: exp, isOfKey: null };
+    if (own === null) return { tenant_id, subject, scopes, expires_at: exp, isOfKey: null, isOfUser: false };
     const isOfKey = (secret_sha256: string): boolean => keyProof(own.secret, secret_sha256) === key;
-    return { tenant_id, subject, scopes, expires_at: Math.min(exp, own.until), isOfKey };
+    const isOfUser = payload.user === true;
+    return { tenant_id, subject, scopes, expires_at: Math.min(exp, own.until), isOfKey, isOfUser };
   }
 
   /** An issuer that cannot be reached refuses everybody: said in the log, once in a while, not for each token. */

@@ -8,6 +8,8 @@
  *     enter the cache after it: a revoked key, and every token made from it, ends at once.
  * U3. Both caches are bounded; a refused credential is remembered for `credential_refusal_ttl_ms`, not longer.
  * U4. A key has no more scopes than the one that made it.
+ * U5. Keys of containers are never cached: such a key ends with its last container, which no code here hears of.
+ * U6. Uses are noted in memory and written once in `key_use_interval_ms`, and at the end; a crash loses those since.
  */
 import { createHash, timingSafeEqual } from "node:crypto";
 import { LRUCache } from "lru-cache";
@@ -23,14 +25,20 @@ import { DEFAULT_TENANT_ID } from "../base/tenant-limits.ts";
 import type { Events } from "../events/service.ts";
 import type { Statement, Store } from "../store/store.ts";
 import { type AccessTokens, isAccessToken, type Proven } from "./access-tokens.ts";
-import type { AccessToken, ApiKeyRecord, CreateKey, NewApiKey, RequestToken } from "./schema.ts";
+import {
+  BOOTSTRAP_KEY_ID,
+  containersOf,
+  insertBootstrap,
+  insertKey,
+  isOperatorKey,
+  type KeyRow,
+  OF_CONTAINER,
+  PREVIOUS_BOOTSTRAP_KEY_ID,
+  recordOf,
+  SELECT_KEYS as SELECT,
+} from "./key-rows.ts";
+import type { AccessToken, ApiKeyRecord, NewApiKey, RequestToken } from "./schema.ts";
 
-/** The operator's key. At most one, replaced when the setting changes. */
-const BOOTSTRAP_KEY_ID = "bootstrap";
-/** The operator's key before the last rotation, for as long as both are good. */
-const PREVIOUS_BOOTSTRAP_KEY_ID = "bootstrap_previous";
-
-const isOperatorKey = (id: string): boolean => id === BOOTSTRAP_KEY_ID || id === PREVIOUS_BOOTSTRAP_KEY_ID;
 /** 5 bits each: 60 name a key, 160 keep it. */
 const NAME_LENGTH = 12;
 const SECRET_LENGTH = 32;
@@ -54,19 +62,6 @@ interface CachedGrant extends Grant {
   readonly until_ms: number;
 }
 
-type KeyRow = {
-  readonly id: string;
-  readonly tenant_id: string;
-  readonly name: string;
-  readonly secret_sha256: string;
-  readonly scopes: string;
-  readonly created_at: number;
-  readonly expires_at: number | null;
-};
-
-const SELECT = `SELECT k.${ROW_NUMBER} AS seq, k.id, k.tenant_id, k.name, k.secret_sha256, k.scopes, k.created_at, k.expires_at
-  FROM api_keys k JOIN tenants t ON t.id = k.tenant_id AND t.state = 'active'`;
-
 /** Both in number and in length: whoever has no key can send credentials of any length. */
 const CACHE_BOUNDS = {
   max: LIMITS.credential_cache_entries,
@@ -74,12 +69,41 @@ const CACHE_BOUNDS = {
   sizeCalculation: (_: unknown, credential: string): number => credential.length,
 };
 
+/** Logins of users, which are sources of access tokens as keys are. */
+export interface LoginSource {
+  /** Null: the login has ended. */
+  find(login_id: string): Promise<{ readonly tenant_id: string; readonly expires_at: EpochSeconds } | null>;
+}
+
+/** A key that is to be made. */
+export interface WantedKey {
+  readonly name: string;
+  readonly scopes?: readonly Scope[] | undefined;
+  readonly expires_at?: EpochSeconds | null | undefined;
+  /** Null: it reaches all of its tenant. */
+  readonly container_ids?: readonly string[] | null;
+}
+
+/** The key or login behind an own token. */
+interface Source {
+  readonly tenant_id: string;
+  readonly secret_sha256: string;
+  readonly expires_at: EpochSeconds | null;
+  readonly container_ids: readonly string[] | null;
+}
+
+/** Ids of logins begin like this, and no ids of keys. */
+const LOGIN_ID = /^lgn_/;
+const API_KEY_ID = /^(key_|bootstrap)/;
+
 export interface KeysOptions {
   readonly store: Store;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly tokens: AccessTokens;
   readonly events: Events;
+  /** Null: this node has no users. */
+  readonly logins: LoginSource | null;
 }
 
 export class Keys implements Authenticator {
@@ -91,10 +115,14 @@ export class Keys implements Authenticator {
   readonly #grants = new LRUCache<string, CachedGrant>(CACHE_BOUNDS);
   /** Monotonic time until which a credential stays refused. */
   readonly #refused = new LRUCache<string, number>(CACHE_BOUNDS);
+  readonly #logins: LoginSource | null;
   /** How often something was forgotten (U2). */
   #changes = 0;
+  /** Last use of each key since its uses were written, in milliseconds since the epoch (U6). */
+  readonly #uses = new Map<string, number>();
 
-  constructor({ store, clock, ids, tokens, events }: KeysOptions) {
+  constructor({ store, clock, ids, tokens, events, logins }: KeysOptions) {
+    this.#logins = logins;
     this.#events = events;
     this.#store = store;
     this.#clock = clock;
@@ -107,6 +135,7 @@ export class Keys implements Authenticator {
     const entry = this.#grants.get(credential);
     if (entry === undefined || entry.until_ms <= this.#clock.monotonicMs() || this.#isOver(entry.expires_at))
       return null;
+    this.#noteUse(entry.caller.key_id);
     return entry.caller;
   }
 
@@ -125,7 +154,8 @@ export class Keys implements Authenticator {
       this.#refused.set(credential, now_ms + LIMITS.credential_refusal_ttl_ms);
       throw unknownCredential();
     }
-    if (changes === this.#changes) {
+    this.#noteUse(grant.caller.key_id);
+    if (changes === this.#changes && grant.caller.container_ids === undefined) {
       this.#grants.set(credential, { ...grant, until_ms: now_ms + LIMITS.credential_cache_ttl_ms });
     }
     return grant.caller;
@@ -142,71 +172,84 @@ export class Keys implements Authenticator {
 
   /**
    * Makes a key for a tenant, with the scopes of `by` unless told; its text is in this answer and nowhere else. Throws
-   * FORBIDDEN for scopes that `by` has not, INVALID_ARGUMENT for an expiry that is over, NOT_FOUND for a tenant that is gone, QUOTA_EXCEEDED.
+   * FORBIDDEN for scopes that `by` has not, INVALID_ARGUMENT for an expiry that is over and for `admin` of a container's
+   * key, NOT_FOUND for a tenant or container that is gone, QUOTA_EXCEEDED.
    */
-  async create(tenant_id: string, { name, scopes, expires_at }: CreateKey, by: Caller): Promise<NewApiKey> {
+  async create(
+    tenant_id: string,
+    { name, scopes, expires_at, container_ids = null }: WantedKey,
+    by: Caller,
+  ): Promise<NewApiKey> {
     // Of another tenant's keys only the operator makes any.
-    const wanted = SCOPES.filter((scope) => (scopes ?? by.scopes).includes(scope));
+    const asked = scopes ?? by.scopes.filter((scope) => container_ids === null || scope !== "admin");
+    const wanted = SCOPES.filter((scope) => asked.includes(scope));
     const lacking = wanted.find((scope) => !by.scopes.includes(scope));
     if (lacking !== undefined) throw lacksScope(lacking);
+    if (container_ids !== null && wanted.includes("admin")) {
+      throw new AppError("INVALID_ARGUMENT", "scopes: a container's key cannot have the scope 'admin'");
+    }
     if (this.#isOver(expires_at ?? null)) throw new AppError("INVALID_ARGUMENT", "expires_at: must be in the future");
     const { key_id, text } = newKeyText(this.#ids);
-    const created_at = toEpochSeconds(this.#clock.epochMs());
+    const row = {
+      ...{ id: key_id, tenant_id, name, secret_sha256: digestOf(text), container_ids },
+      created_at: toEpochSeconds(this.#clock.epochMs()),
+      expires_at: expires_at ?? null,
+    };
     const { conflict } = await this.#events.write(
-      [
-        {
-          sql: "UPDATE tenants SET state = state WHERE id = ? AND state = 'active'",
-          args: [tenant_id],
-          expect_changes: 1,
-        },
-        {
-          sql: `INSERT INTO api_keys (id, tenant_id, name, secret_sha256, scopes, created_at, expires_at)
-            SELECT ?, ?, ?, ?, ?, ?, ? WHERE (SELECT count(*) FROM api_keys WHERE tenant_id = ?) < ?`,
-          args: [
-            key_id,
-            tenant_id,
-            name,
-            digestOf(text),
-            JSON.stringify(wanted),
-            created_at,
-            expires_at ?? null,
-            tenant_id,
-            LIMITS.api_keys_per_tenant_max,
-          ],
-          expect_changes: 1,
-        },
-      ],
+      insertKey({ ...row, scopes: wanted }),
       tenant_id,
       [{ name: "api_key_update", event_type: "created", data: { key_id, key_name: name } }],
       { durable: true },
     );
     failpoint("tenants.key.stored");
-    if (conflict === 0) throw new AppError("NOT_FOUND", `tenant '${tenant_id}' not found`);
-    if (conflict !== null) {
-      throw new AppError(
-        "QUOTA_EXCEEDED",
-        `too many API keys of the tenant (limit ${LIMITS.api_keys_per_tenant_max})`,
-        {
-          hint: "revoke unused keys",
-        },
-      );
+    if (conflict !== null) throw await this.#notMade(tenant_id, conflict, container_ids ?? []);
+    const of_containers = container_ids === null ? null : JSON.stringify(container_ids);
+    const stored = { ...row, scopes: JSON.stringify(wanted), container_ids: of_containers, last_used_at: null };
+    return { ...recordOf(stored), key: text };
+  }
+
+  /** The refusal of a key whose statement of this number was missed. */
+  async #notMade(tenant_id: string, conflict: number, container_ids: readonly string[]): Promise<AppError> {
+    if (conflict === 0) return new AppError("NOT_FOUND", `tenant '${tenant_id}' not found`);
+    const hint = "revoke unused keys";
+    if (conflict === 1) {
+      const message = `too many API keys of the tenant (limit ${LIMITS.api_keys_per_tenant_max})`;
+      return new AppError("QUOTA_EXCEEDED", message, { hint });
     }
-    const record = {
-      id: key_id,
-      tenant_id,
-      name,
-      prefix: prefixOf(key_id),
-      scopes: [...wanted],
-      created_at,
-      expires_at: expires_at ?? null,
-    };
-    return { ...record, key: text };
+    const container_id = container_ids[conflict - 2] ?? "";
+    const sql = "SELECT id FROM containers WHERE tenant_id = ? AND id = ? AND is_removing = 0";
+    if ((await this.#store.readOne(sql, [tenant_id, container_id])) === null) {
+      return new AppError("NOT_FOUND", `container '${container_id}' not found`);
+    }
+    const message = `too many API keys of the container (limit ${LIMITS.keys_per_container_max})`;
+    return new AppError("QUOTA_EXCEEDED", message, { hint });
   }
 
   /** Newest first, expired ones too. */
   list(tenant_id: string, place: Place): Promise<Listed<ApiKeyRecord>> {
-    const select = `${SELECT} WHERE k.tenant_id = ?`;
-    return readPage(this.#store, select, [tenant_id], place, (row) => recordOf(row as KeyRow), `k.${ROW_NUMBER}`);
+    return this.#page(`${SELECT} WHERE k.tenant_id = ?`, [tenant_id], place);
+  }
+
+  /** Those that reach a container, newest first. */
+  listOfContainer(tenant_id: string, container_id: string, place: Place): Promise<Listed<ApiKeyRecord>> {
+    return this.#page(`${SELECT} WHERE k.tenant_id = ? AND ${OF_CONTAINER}`, [tenant_id, container_id], place);
+  }
+
+  #page(select: string, args: readonly string[], place: Place): Promise<Listed<ApiKeyRecord>> {
+    const toItem = (row: object) => {
+      const record = recordOf(row as KeyRow);
+      const used_ms = this.#uses.get(record.id);
+      return used_ms === undefined ? record : { ...record, last_used_at: toEpochSeconds(used_ms) };
+    };
+    return readPage(this.#store, select, args, place, toItem, `k.${ROW_NUMBER}`);
+  }
+
+  /** Revokes a key that reaches a container. Throws NOT_FOUND. */
+  async revokeOfContainer(tenant_id: string, container_id: string, key_id: string): Promise<void> {
+    const sql = `${SELECT} WHERE k.tenant_id = ? AND k.id = ? AND ${OF_CONTAINER}`;
+    const row = await this.#store.readOne(sql, [tenant_id, key_id, container_id]);
+    if (row === null) throw new AppError("NOT_FOUND", `api key '${key_id}' not found`);
+    await this.revoke(tenant_id, key_id);
   }
 
   /**
@@ -240,13 +283,40 @@ export class Keys implements Authenticator {
     const lacking = asked?.find((scope) => !held.includes(scope));
     if (lacking !== undefined) throw lacksScope(lacking);
     const scopes = held.filter((scope) => asked === undefined || asked.includes(scope));
-    const row = await this.#find("k.id = ?", key_id);
-    if (row === null || row.tenant_id !== tenant_id) throw unknownCredential();
-    const left = row.expires_at === null ? expires_in : row.expires_at - toEpochSeconds(this.#clock.epochMs());
+    const source = await this.#source(key_id);
+    if (source === null || source.tenant_id !== tenant_id) throw unknownCredential();
+    const { secret_sha256, expires_at } = source;
+    const left = expires_at === null ? expires_in : expires_at - toEpochSeconds(this.#clock.epochMs());
     const seconds = Math.max(1, Math.min(expires_in, left));
-    const { secret_sha256 } = row;
     const access_token = await this.#tokens.issue({ tenant_id, key_id, secret_sha256 }, scopes, seconds);
     return { access_token, token_type: "Bearer", expires_in: seconds, scopes };
+  }
+
+  /** The access token of a user: all scopes of its tenant for as long as the login stands. */
+  loginToken(
+    { tenant_id, login_id }: { readonly tenant_id: string; readonly login_id: string },
+    seconds: number,
+  ): Promise<string> {
+    return this.#tokens.issue({ tenant_id, key_id: login_id, secret_sha256: login_id }, SCOPES, seconds, true);
+  }
+
+  /** Writes the last use of each key since the last time (U6). Rejects where the store does; then they wait for the next. */
+  async writeUses(): Promise<void> {
+    const uses = [...this.#uses];
+    for (let i = 0; i < uses.length; i += LIMITS.key_uses_per_batch) {
+      const batch = uses.slice(i, i + LIMITS.key_uses_per_batch);
+      const sql = "UPDATE api_keys SET last_used_at = ? WHERE id = ?";
+      await this.#store.write(batch.map(([id, at_ms]) => ({ sql, args: [toEpochSeconds(at_ms), id] })));
+      for (const [id, at_ms] of batch) if (this.#uses.get(id) === at_ms) this.#uses.delete(id);
+    }
+  }
+
+  /** Called for each request, so it only notes. */
+  #noteUse(key_id: string): void {
+    if (!API_KEY_ID.test(key_id)) return;
+    if (this.#uses.size < LIMITS.credential_cache_entries || this.#uses.has(key_id)) {
+      this.#uses.set(key_id, this.#clock.epochMs());
+    }
   }
 
   /** Makes the tenant `default`, and `key` its key from now on, in place of an earlier bootstrap key. */
@@ -313,40 +383,48 @@ export class Keys implements Authenticator {
     const is_operator = isOperatorKey(row.id);
     const scopes = JSON.parse(row.scopes) as Scope[];
     const { tenant_id, id: key_id, expires_at } = row;
-    return { caller: { tenant_id, kind: "key", key_id, scopes, is_operator, invocation: null }, expires_at };
+    const caller = { tenant_id, kind: "key", key_id, scopes, is_operator, invocation: null } as const;
+    return { caller: confined(caller, containersOf(row)), expires_at };
   }
 
-  /** A token is as good as what it was made from: its key, or of an outside issuer its tenant. */
+  /** A token is as good as what it was made from: its key or login, or of an outside issuer its tenant. */
   async #byToken(credential: string): Promise<Grant | null> {
     const proven = await this.#tokens.verify(credential);
     if (proven === null) return null;
-    const { tenant_id, subject, scopes, isOfKey } = proven;
-    const until = isOfKey === null ? await this.#tenantUntil(proven) : await this.#keyUntil(proven, isOfKey);
-    if (until === null) return null;
-    const expires_at = Math.min(proven.expires_at, until);
-    const caller = { tenant_id, kind: "token", key_id: subject, scopes, is_operator: false, invocation: null } as const;
-    return { caller, expires_at };
+    const { tenant_id, subject, scopes, isOfKey, isOfUser } = proven;
+    const source = isOfKey === null ? await this.#outsideSource(proven) : await this.#sourceOf(proven, isOfKey);
+    if (source === null) return null;
+    const expires_at = Math.min(proven.expires_at, source.expires_at ?? Number.POSITIVE_INFINITY);
+    const kind = isOfUser ? "user" : "token";
+    const caller = { tenant_id, kind, key_id: subject, scopes, is_operator: false, invocation: null } as const;
+    return { caller: confined(caller, source.container_ids), expires_at };
   }
 
-  /** How long the key behind an own token stands; null: not any more. */
-  async #keyUntil(
-    { subject, tenant_id }: Proven,
-    isOfKey: (secret_sha256: string) => boolean,
-  ): Promise<EpochSeconds | null> {
+  /** The key or login behind an own token; null: it has ended. */
+  async #sourceOf({ subject, tenant_id }: Proven, isOfKey: (secret_sha256: string) => boolean): Promise<Source | null> {
     // The operator's key moves to the other id when it is rotated.
     const ids = subject === BOOTSTRAP_KEY_ID ? [subject, PREVIOUS_BOOTSTRAP_KEY_ID] : [subject];
     for (const id of ids) {
-      const row = await this.#find("k.id = ?", id);
-      if (row === null || row.tenant_id !== tenant_id || !isOfKey(row.secret_sha256)) continue;
-      return row.expires_at ?? Number.POSITIVE_INFINITY;
+      const source = await this.#source(id);
+      if (source !== null && source.tenant_id === tenant_id && isOfKey(source.secret_sha256)) return source;
     }
     return null;
   }
 
-  /** How long the tenant of an outside issuer's token stands; null: not any more. */
-  async #tenantUntil({ tenant_id }: Proven): Promise<EpochSeconds | null> {
+  /** A login has no text that others may take: its id, which is given once, stands for it. */
+  async #source(id: string): Promise<Source | null> {
+    if (LOGIN_ID.test(id)) {
+      const login = (await this.#logins?.find(id)) ?? null;
+      return login === null ? null : { ...login, secret_sha256: id, container_ids: null };
+    }
+    const row = await this.#find("k.id = ?", id);
+    return row === null ? null : { ...row, container_ids: containersOf(row) };
+  }
+
+  /** The tenant of an outside issuer's token; null: it is gone. */
+  async #outsideSource({ tenant_id }: Proven): Promise<Source | null> {
     const row = await this.#store.readOne("SELECT id FROM tenants WHERE id = ? AND state = 'active'", [tenant_id]);
-    return row === null ? null : Number.POSITIVE_INFINITY;
+    return row === null ? null : { tenant_id, secret_sha256: "", expires_at: null, container_ids: null };
   }
 
   #find(condition: string, value: string): Promise<KeyRow | null> {
@@ -354,18 +432,6 @@ export class Keys implements Authenticator {
   }
 }
 
-function insertBootstrap(digest: string, now: EpochSeconds): Statement {
-  return {
-    sql: "INSERT INTO api_keys (id, tenant_id, name, secret_sha256, scopes, created_at) VALUES (?, ?, ?, ?, ?, ?)",
-    args: [BOOTSTRAP_KEY_ID, DEFAULT_TENANT_ID, "bootstrap", digest, JSON.stringify(SCOPES), now],
-  };
-}
-
-/** How a key begins, for people who look for it; null for the operator's, which may have any form. */
-function prefixOf(key_id: string): string | null {
-  return isOperatorKey(key_id) ? null : key_id.replace(/^key_/, "hk_");
-}
-
-function recordOf({ id, tenant_id, name, scopes, created_at, expires_at }: KeyRow): ApiKeyRecord {
-  return { id, tenant_id, name, prefix: prefixOf(id), scopes: JSON.parse(scopes), created_at, expires_at };
+function confined(caller: Caller, container_ids: readonly string[] | null): Caller {
+  return container_ids === null ? caller : { ...caller, container_ids: new Set(container_ids) };
 }

@@ -4,12 +4,14 @@ import { lacksScope } from "../base/caller.ts";
 import { AppError } from "../base/errors.ts";
 import { acknowledgement, pageQuery } from "../base/schema.ts";
 import { route } from "../http/route.ts";
+import { type ContainerKeyRoutesOptions, containerKeyRoutes } from "./container-key-routes.ts";
 import type { Keys } from "./keys.ts";
 import type { OperatorKey } from "./operator-key.ts";
 import { SAMPLES } from "./samples.ts";
 import {
   accessToken,
   apiKeyList,
+  byKey,
   createKey,
   createTenant,
   deleteTenant,
@@ -29,12 +31,9 @@ import type { Tenants } from "./service.ts";
 const byTenant = z.object({
   tenant_id: z.string().meta({ description: "Id of the tenant.", examples: ["ten_6p0sj3c2n8v1k5wd"] }),
 });
-const byKey = z.object({
-  key_id: z.string().meta({ description: "Id of the key, not its secret.", examples: ["key_w2fz7h9xq4mt0c8b"] }),
-});
 const TENANT_EXAMPLE = { tenant_id: "{tenant_id}" };
 
-export interface TenantRoutesOptions {
+export interface TenantRoutesOptions extends ContainerKeyRoutesOptions {
   readonly tenants: Tenants;
   readonly keys: Keys;
   readonly operator_key: OperatorKey;
@@ -47,6 +46,7 @@ export function tenantRoutes(options: TenantRoutesOptions) {
     ...rotationRoutes(options),
     ...ownRoutes(options),
     ...keyRoutes(options),
+    ...containerKeyRoutes(options),
   ];
 }
 
@@ -279,7 +279,7 @@ function keyRoutes({ keys }: TenantRoutesOptions) {
       body: createKey,
       status: 201,
       response: newApiKey,
-      errors: ["QUOTA_EXCEEDED"],
+      errors: ["NOT_FOUND", "QUOTA_EXCEEDED"],
       example: { body: { name: "ci", scopes: ["read", "invoke"] }, response: SAMPLES.new_key },
       handler: ({ caller, body }) => keys.create(caller.tenant_id, body, caller),
     }),
@@ -306,14 +306,14 @@ function keyRoutes({ keys }: TenantRoutesOptions) {
       path: "/api/auth/token",
       auth: "tenant",
       operation: "requestToken",
-      summary: "Creates a short-lived bearer token from an API key, with at most the scopes of the key.",
+      summary: "Creates a short-lived bearer token from an API key or a user's access token, with at most its scopes.",
       body: requestToken,
       response: accessToken,
       errors: ["FORBIDDEN"],
       example: { body: { scopes: ["read"], expires_in: 300 }, response: SAMPLES.token },
       handler: async ({ caller, body }) => {
-        if (caller.kind !== "key") {
-          throw new AppError("FORBIDDEN", "a token cannot create tokens: use an API key");
+        if (caller.kind !== "key" && caller.kind !== "user") {
+          throw new AppError("FORBIDDEN", "a token cannot create tokens: use an API key or a user's access token");
         }
         return keys.token(caller, body);
       },

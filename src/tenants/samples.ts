@@ -31,8 +31,21 @@ const key: ApiKeyRecord = {
   name: "first",
   prefix: "hk_4hngdpsybs0x",
   scopes: ["read", "invoke", "write", "admin"],
+  permissions: ["read", "invoke", "write", "admin"],
+  scope_type: "full",
+  scope_resource_ids: [],
   created_at: 1795250210,
   expires_at: null,
+  last_used_at: null,
+};
+
+const container_key: ApiKeyRecord = {
+  ...key,
+  name: "agent",
+  scopes: ["read", "invoke"],
+  permissions: ["read", "invoke"],
+  scope_type: "container",
+  scope_resource_ids: ["ctr_5v1kd6p0sj3c2n8v"],
 };
 
 const usage: TenantDetail["usage"] = {
@@ -67,6 +80,8 @@ export const SAMPLES = {
   } satisfies TenantRecord,
   key,
   new_key: { ...key, key: "hk_4hngdpsybs0x_8kdwpytmtcn201jz518tn1dsrfktbayp" },
+  container_key,
+  new_container_key: { ...container_key, key: "hk_4hngdpsybs0x_8kdwpytmtcn201jz518tn1dsrfktbayp" },
   token: {
     access_token:
       "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJ0ZW5hbnRfaWQiOiJkZWZhdWx0Iiwic2NvcGUiOiJyZWFkIiwiaXNzIjoiaGVhcnRoIiwiYXVkIjoiaGVhcnRoIiwic3ViIjoiYm9vdHN0cmFwIiwianRpIjoieDM3NWFyZHpjNWV5ZjV6NiIsImlhdCI6MTc5NTI1MDIxMCwiZXhwIjoxNzk1MjUwNTEwfQ.Z9HEzoagdY8sivwLI510UCCrfW7nX1sdIkCJXsDUXZU",

@@ -1,6 +1,6 @@
 /** Shapes of tenants, their limits, API keys and access tokens. */
 import { z } from "zod";
-import { SCOPES } from "../base/caller.ts";
+import { SCOPES, type Scope } from "../base/caller.ts";
 import { LIMITS } from "../base/limits.ts";
 import { epochSeconds, nextCursor, queryFlag, wellFormed, whole } from "../base/schema.ts";
 import { eachLimit, TENANT_USES, type UseName } from "../base/tenant-limits.ts";
@@ -100,14 +100,82 @@ const scopes = z
   .optional()
   .describe("Scopes of the new credential (default: scopes of the caller's key).");
 
-export const createKey = z
-  .object({
-    name: name.describe("Name for people."),
-    scopes,
-    expires_at: epochSeconds.nullish().describe("Time of expiry in seconds since the Unix epoch (default: never)."),
+export const byKey = z.object({
+  key_id: z.string().meta({ description: "Id of the key, not its secret.", examples: ["key_w2fz7h9xq4mt0c8b"] }),
+});
+
+/** What `permissions` of existing clients may hold beside the scopes: all of them. */
+const ALL_PERMISSIONS = "*";
+
+const createKeyFields = z.object({
+  name: name.describe("Name for people."),
+  scopes,
+  permissions: z
+    .array(z.enum([...SCOPES, ALL_PERMISSIONS]))
+    .min(1)
+    .nullish()
+    .describe("The same as scopes, under the name that existing clients send; * means all."),
+  expires_at: epochSeconds.nullish().describe("Time of expiry in seconds since the Unix epoch (default: never)."),
+});
+
+/** The scopes that a body names in one of its fields. */
+function scopesOf({ scopes, permissions }: z.output<typeof createKeyFields>): readonly Scope[] | undefined {
+  if (permissions === undefined || permissions === null) return scopes;
+  return SCOPES.filter((scope) => permissions.includes(scope) || permissions.includes(ALL_PERMISSIONS));
+}
+
+function areSame({ scopes, permissions }: z.output<typeof createKeyFields>): boolean {
+  if (scopes === undefined || permissions === undefined || permissions === null) return true;
+  const other = permissions.includes(ALL_PERMISSIONS) ? SCOPES : permissions;
+  return SCOPES.every((scope) => scopes.includes(scope) === other.includes(scope));
+}
+
+const CONTRADICTION = { path: ["permissions"], error: "must name the same as scopes" };
+
+/** A key of the container in the path. */
+export const createContainerKey = createKeyFields.refine(areSame, CONTRADICTION).meta({ id: "CreateContainerKey" });
+export type CreateContainerKey = z.output<typeof createContainerKey>;
+
+/** `container_ids`: null for all of the tenant. */
+export const createKey = createKeyFields
+  .extend({
+    scope_type: z
+      .enum(["full", "container", "project"])
+      .refine((type) => type !== "project", {
+        error: "this service has no projects",
+        params: { expected: ["full", "container"] },
+      })
+      .default("full")
+      .describe("container: the key reaches only the containers of scope_resource_ids. project is refused."),
+    scope_resource_ids: z
+      .array(z.string())
+      .max(LIMITS.key_containers_max)
+      .nullish()
+      .describe("Ids of the containers of a key with scope_type container."),
   })
+  .refine(areSame, CONTRADICTION)
+  .refine(
+    ({ scope_type, scope_resource_ids }) => (scope_type === "container") === (scope_resource_ids ?? []).length > 0,
+    {
+      path: ["scope_resource_ids"],
+      error: "must name containers if scope_type is container, and nothing otherwise",
+    },
+  )
+  .refine(({ scope_resource_ids }) => new Set(scope_resource_ids ?? []).size === (scope_resource_ids ?? []).length, {
+    path: ["scope_resource_ids"],
+    error: "must not name a container twice",
+  })
+  .transform(({ scope_type, scope_resource_ids, ...fields }) => ({
+    ...keyOf(fields),
+    container_ids: scope_type === "container" ? (scope_resource_ids ?? []) : null,
+  }))
   .meta({ id: "CreateApiKey" });
 export type CreateKey = z.output<typeof createKey>;
+
+/** The key that a body asks for, whatever it reaches. */
+export function keyOf(fields: z.output<typeof createKeyFields>) {
+  return { name: fields.name, scopes: scopesOf(fields), expires_at: fields.expires_at };
+}
 
 const apiKeyRecord = z
   .object({
@@ -116,8 +184,16 @@ const apiKeyRecord = z
     name: z.string().describe("Name for people."),
     prefix: z.string().nullable().describe("First characters of the key; null for the operator's."),
     scopes: z.array(z.enum(SCOPES)).describe("Scopes."),
+    permissions: z.array(z.enum(SCOPES)).describe("The same as scopes."),
+    scope_type: z.enum(["full", "container"]).describe("container: the key reaches only some containers."),
+    scope_resource_ids: z.array(z.string()).describe("Ids of these containers."),
     created_at: epochSeconds,
     expires_at: epochSeconds.nullable().describe("Seconds since the Unix epoch; null if never."),
+    last_used_at: epochSeconds
+      .nullable()
+      .describe(
+        "Last request with the key or a token of it, in seconds since the Unix epoch; null if none. A crash may lose the last minute.",
+      ),
   })
   .meta({ id: "ApiKey" });
 export type ApiKeyRecord = Readonly<z.output<typeof apiKeyRecord>>;

@@ -33,7 +33,7 @@ import type { TenantImages } from "../oci/service.ts";
 import type { Operations } from "../operations/service.ts";
 import type { Secrets } from "../secrets/service.ts";
 import type { Snapshots } from "../snapshots/service.ts";
-import type { Row, Statement, Store } from "../store/store.ts";
+import type { Guard, Row, Statement, Store } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
 import type { Keys } from "./keys.ts";
 import {
@@ -153,24 +153,34 @@ export class Tenants {
 
   /** Throws NAME_TAKEN. */
   async create({ name, limits }: CreateTenant): Promise<TenantRecord> {
-    const { events, ids, clock } = this.#options;
-    const tenant_id = ids.next("ten");
-    const { own } = split(limits);
+    const tenant_id = this.#options.ids.next("ten");
+    await this.#insert(tenant_id, name, split(limits).own, []);
+    return this.#get(tenant_id);
+  }
+
+  /** Makes a tenant with default limits, in one batch with `guards`. Throws NAME_TAKEN, and the refusal of a guard. */
+  createWith(tenant_id: string, name: string, guards: readonly Guard[]): Promise<void> {
+    return this.#insert(tenant_id, name, {}, guards);
+  }
+
+  async #insert(tenant_id: string, name: string, own: Partial<TenantLimits>, guards: readonly Guard[]): Promise<void> {
+    const { events, clock } = this.#options;
+    const insert: Statement = {
+      sql: "INSERT INTO tenants (id, name, created_at, limits) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+      args: [tenant_id, name, toEpochSeconds(clock.epochMs()), JSON.stringify(own)],
+      expect_changes: 1,
+    };
+    const statements = [insert, ...guards.map(({ statement }) => statement)];
+    const data = { tenant_id, tenant_name: name };
     const { conflict } = await events.write(
-      [
-        {
-          sql: "INSERT INTO tenants (id, name, created_at, limits) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-          args: [tenant_id, name, toEpochSeconds(clock.epochMs()), JSON.stringify(own)],
-          expect_changes: 1,
-        },
-      ],
+      statements,
       tenant_id,
-      [{ name: "tenant_update", event_type: "created", data: { tenant_id, tenant_name: name } }],
+      [{ name: "tenant_update", event_type: "created", data }],
       { durable: true },
     );
-    if (conflict !== null) throw nameTaken(name);
+    if (conflict === 0) throw nameTaken(name);
+    if (conflict !== null) throw guards[conflict - 1]?.refusal() ?? nameTaken(name);
     this.#apply(tenant_id, own);
-    return this.#get(tenant_id);
   }
 
   list(place: Place): Promise<Listed<TenantRecord>> {
@@ -231,7 +241,7 @@ export class Tenants {
   }
 
   /**
-   * Deletes a tenant, its keys, and with `force` what it owns. Throws NOT_FOUND, NOT_EMPTY, and WRONG_STATE for the
+   * Deletes a tenant, its keys and users, and with `force` what it owns. Throws NOT_FOUND, NOT_EMPTY, and WRONG_STATE for the
    * operator's own. What failed half-way goes on when it is asked for again.
    */
   async delete(tenant_id: string, force: boolean): Promise<void> {
@@ -254,7 +264,10 @@ export class Tenants {
             args: [tenant_id],
             expect_changes: 1,
           },
-          { sql: "DELETE FROM api_keys WHERE tenant_id = ?", args: [tenant_id] },
+          ...["api_keys", "users", "user_logins"].map((table) => ({
+            sql: `DELETE FROM ${table} WHERE tenant_id = ?`,
+            args: [tenant_id],
+          })),
         ],
         { durable: true },
       )

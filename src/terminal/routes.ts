@@ -62,7 +62,8 @@ function sessionRoutes({ terminals }: TerminalRoutesOptions) {
       example: { query: { target: "container" }, response: { sessions: [SAMPLES.session], next_cursor: null } },
       handler: (request) => {
         const page = request.page();
-        const { items, last } = terminals.list(request.caller.tenant_id, request.query.target, page);
+        const { tenant_id, container_ids } = request.caller;
+        const { items, last } = terminals.list(tenant_id, request.query.target, page, container_ids);
         return page.answer("sessions", { items: items.map((session) => session.record()), last });
       },
     }),

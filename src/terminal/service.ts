@@ -140,10 +140,19 @@ export class Terminals {
     }
   }
 
-  /** Those that have not ended, newest first. */
-  list(tenant_id: string, target: Target | undefined, { limit, below }: Place): Listed<Session> {
+  /** Those that have not ended, newest first. `container_ids`: only of these containers; absent: of all. */
+  list(
+    tenant_id: string,
+    target: Target | undefined,
+    { limit, below }: Place,
+    container_ids?: ReadonlySet<string>,
+  ): Listed<Session> {
     const own = [...this.#sessions.values()].filter(
-      ({ tenant_id: owner, number }) => target !== "master" && owner === tenant_id && number < below,
+      ({ tenant_id: owner, number, container_id }) =>
+        target !== "master" &&
+        owner === tenant_id &&
+        number < below &&
+        (container_ids === undefined || container_ids.has(container_id)),
     );
     own.sort((a, b) => b.number - a.number);
     return pageOf(
@@ -159,6 +168,12 @@ export class Terminals {
     const session = this.#sessions.get(id) ?? this.#ended.get(tenant_id, id);
     if (session?.tenant_id === tenant_id) return session;
     throw new AppError("NOT_FOUND", `terminal session '${id}' not found`);
+  }
+
+  /** The container of a session; null: there is no such session. */
+  containerOf(tenant_id: string, id: string): string | null {
+    const session = this.#sessions.get(id) ?? this.#ended.get(tenant_id, id);
+    return session?.tenant_id === tenant_id ? session.container_id : null;
   }
 
   /** Throws NOT_FOUND, WRONG_STATE for one that has ended. */

@@ -17,7 +17,7 @@ beforeAll(async () => {
   state.port = await freePort();
   state.alpine = await startAlpine();
   const settings = { HEARTH_BOOTSTRAP_KEY: "", HEARTH_HOST_PORTS: `${state.port}-${state.port}` };
-  await daemon.start({ HEARTH_CELLS: "2", ...settings, ...state.alpine.settings });
+  await daemon.start({ HEARTH_CELLS: "2", HEARTH_USERS: "on", ...settings, ...state.alpine.settings });
 });
 afterAll(async () => {
   commands.dispose();

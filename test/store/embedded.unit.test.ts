@@ -170,6 +170,7 @@ describe("migrations", () => {
         ...["containers", "container_volumes", "exec_jobs", "volumes"],
         ...["code", "idempotency_keys", "nodes", "oci_images", "secrets", "snapshots", "snapshot_schedules"],
         ...["build_cache", "build_contexts"],
+        ...["api_key_containers", "user_logins", "users"],
       ].sort(),
     );
     expect(statSync(path).mode & 0o777).toBe(0o600);

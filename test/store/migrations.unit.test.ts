@@ -227,6 +227,48 @@ describe("a store without nodes", () => {
   });
 });
 
+describe("a store of schema 19", () => {
+  const scratch = scratchStores();
+
+  it("has keys of the whole tenant and no users; keys of a container end with it", async () => {
+    const { open } = scratch();
+    const old = open({ migrations: MIGRATIONS.slice(0, 19) });
+    const insertKey = (id: string) => ({
+      sql: `INSERT INTO api_keys (id, tenant_id, name, secret_sha256, scopes, created_at) VALUES (?, 'a', ?, ?, '["read"]', 1)`,
+      args: [id, id, id],
+    });
+    await old.write([
+      { sql: "INSERT INTO tenants (id, name, created_at) VALUES ('a', 'a', 1)" },
+      insertKey("key_1"),
+      ...["ctr_1", "ctr_2"].map((id) => ({
+        sql: `INSERT INTO containers (id, tenant_id, name, state, is_wanted, is_removing, make, memory_limit_mb, labels,
+          environment, oom_killed, restart_count, created_at_ms, node_seq)
+          VALUES (?, 'a', ?, 'exited', 1, 0, '{}', 1, '{}', '{}', 0, 0, 1, 1)`,
+        args: [id, id],
+      })),
+    ]);
+    await old.close();
+    const store = open();
+    expect(await store.read("SELECT scope_type, last_used_at FROM api_keys")).toEqual([
+      { scope_type: "full", last_used_at: null },
+    ]);
+    expect(await store.read("SELECT * FROM users")).toEqual([]);
+    const bind = (key_id: string, container_id: string) => ({
+      sql: "INSERT INTO api_key_containers (key_id, container_id) VALUES (?, ?)",
+      args: [key_id, container_id],
+    });
+    const both = [bind("key_3", "ctr_1"), bind("key_3", "ctr_2")];
+    await store.write([insertKey("key_2"), insertKey("key_3"), bind("key_2", "ctr_1"), ...both]);
+    const rows = new ContainerRows(store, { id: "n", seq: 1 });
+    const left = async () => (await store.read("SELECT id FROM api_keys ORDER BY id")).map(({ id }) => id);
+    expect((await store.write([rows.hide("ctr_1")])).conflict).toBe(null);
+    expect(await left()).toEqual(["key_1", "key_3"]);
+    await store.write([rows.hide("ctr_2")]);
+    expect(await left()).toEqual(["key_1"]);
+    expect(await store.read("SELECT * FROM api_key_containers")).toEqual([]);
+  });
+});
+
 describe("a store of schema 15", () => {
   const scratch = scratchStores();
 

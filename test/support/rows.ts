@@ -8,7 +8,12 @@ import type { Daemon } from "./daemon.ts";
 /** What requests change. */
 const TABLES = {
   tenants: "SELECT * FROM tenants ORDER BY id",
-  api_keys: "SELECT * FROM api_keys ORDER BY id",
+  // Uses of keys are written behind requests, whatever these do.
+  api_keys:
+    "SELECT id, tenant_id, name, secret_sha256, scopes, scope_type, created_at, expires_at FROM api_keys ORDER BY id",
+  api_key_containers: "SELECT * FROM api_key_containers ORDER BY key_id, container_id",
+  users: "SELECT * FROM users ORDER BY seq",
+  user_logins: "SELECT * FROM user_logins ORDER BY seq",
   functions: "SELECT * FROM functions ORDER BY seq",
   function_versions: "SELECT * FROM function_versions ORDER BY function_seq, version",
   invocations: "SELECT * FROM invocations ORDER BY seq",

@@ -227,7 +227,7 @@ export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unk
     named: await get(`/api/functions/by-name/${name}`),
     versions: await get(`/api/functions/${function_id}/versions`),
     invocations: await get(`/api/functions/${function_id}/invocations`),
-    keys: await get("/api/api-keys"),
+    keys: (await get("/api/api-keys")).api_keys.map(({ last_used_at: _, ...key }: { last_used_at: unknown }) => key),
     operations: await get("/api/operations"),
     operation: await get(`/api/operations/${operation_id}`),
     containers: await get("/api/containers"),

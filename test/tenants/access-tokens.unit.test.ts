@@ -36,7 +36,7 @@ describe("access tokens", () => {
     const token_keys = new TokenKeys({ clock, text: newTokenKey(), keep: (text) => kept.push(text) });
     const tokens = new AccessTokens({ clock, ids, log, token_keys, outside, outgoing });
     const store = scratch().open();
-    const keys = new Keys({ store, clock, ids, tokens, events: new Events({ store, clock, log }) });
+    const keys = new Keys({ store, clock, ids, tokens, events: new Events({ store, clock, log }), logins: null });
     await keys.ensureBootstrap(OPERATOR);
     const operator = await keys.caller(OPERATOR);
     return { clock, keys, operator, warnings, kept };

@@ -29,6 +29,7 @@ export function testKeys(store: Store, clock: Clock, outside: OutsideIssuer | nu
     clock,
     ids,
     events: new Events({ store, clock, log }),
+    logins: null,
     tokens: new AccessTokens({
       clock,
       ids,

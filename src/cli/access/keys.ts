@@ -30,8 +30,14 @@ function showKeys(session: Session, answer: KeyList): void {
     { title: "NAME", value: ({ name }) => name, isLong: true },
     { title: "BEGINS WITH", value: ({ prefix }) => prefix, isSpare: true },
     { title: "SCOPES", value: ({ scopes }) => scopes.join(",") },
+    {
+      title: "REACHES",
+      value: ({ scope_resource_ids: ids }) => (ids.length === 0 ? "all" : ids.join(",")),
+      isSpare: true,
+    },
     { title: "MADE", value: ({ created_at }) => relative(created_at, session.now) },
     { title: "EXPIRES", value: ({ expires_at }) => relative(expires_at, session.now) },
+    { title: "USED", value: ({ last_used_at }) => relative(last_used_at, session.now) },
   ];
   session.show(answer, () => session.table(columns, answer.api_keys, "no keys"));
   session.noteCut(answer.api_keys.length, undefined, answer);
@@ -72,8 +78,12 @@ export async function listKeys(session: Session): Promise<void> {
 }
 
 export async function createKey(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
-  const body = bodyOf(session, name, flags);
-  showNewKey(session, await session.client().request("POST /api/api-keys", { body }));
+  const client = session.client();
+  const names = (flags.container as string[] | undefined) ?? [];
+  const scope_resource_ids = await Promise.all(names.map((given) => session.containerId(given)));
+  const reach = names.length === 0 ? {} : { scope_type: "container" as const, scope_resource_ids };
+  const body = { ...bodyOf(session, name, flags), ...reach };
+  showNewKey(session, await client.request("POST /api/api-keys", { body }));
 }
 
 /** The id behind an id or a name: `listed` are the keys that it may be one of, read when it is a name. */

@@ -27,8 +27,18 @@ const KEYS: Group = {
       name: "create",
       words: ["<name>"],
       summary: "create a key and print it; it cannot be shown again",
-      flags: KEY_FLAGS,
-      examples: ["hearth keys create ci --scopes read,invoke --expires 90d"],
+      flags: [
+        ...KEY_FLAGS,
+        {
+          flags: "--container <container>",
+          about: "reach only this container, by name or id; repeatable (default: the whole tenant)",
+          parse: collect,
+        },
+      ],
+      examples: [
+        "hearth keys create ci --scopes read,invoke --expires 90d",
+        "hearth keys create agent --container web --scopes read,invoke",
+      ],
       load: async () => (await import("../access/keys.ts")).createKey,
     },
     {
