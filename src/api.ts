@@ -9,6 +9,7 @@ import { type EventRoutesOptions, eventRoutes } from "./events/routes.ts";
 import { type FunctionRoutesOptions, functionRoutes } from "./functions/routes.ts";
 import { schemaRoutes } from "./functions/schema-routes.ts";
 import type { Route } from "./http/route.ts";
+import { type NetworkRoutesOptions, networkRoutes } from "./networks/routes.ts";
 import { type ImageRoutesOptions, imageRoutes } from "./oci/routes.ts";
 import { type OperationRoutesOptions, operationRoutes } from "./operations/routes.ts";
 import { type SecretRoutesOptions, secretRoutes } from "./secrets/routes.ts";
@@ -24,6 +25,7 @@ export interface ApiOptions {
   readonly system: SystemRoutesOptions;
   readonly functions: FunctionRoutesOptions;
   readonly containers: ContainerRoutesOptions;
+  readonly networks: NetworkRoutesOptions;
   readonly volumes: VolumeRoutesOptions;
   readonly snapshots: SnapshotRoutesOptions;
   readonly oci: ImageRoutesOptions;
@@ -52,6 +54,8 @@ const TAGS = {
   system: "Version, engine and features of this daemon.",
   functions: "Versioned code that runs in warm containers when it is called.",
   containers: "Isolated processes with their own file system and address, which live until they are deleted.",
+  networks: "Private networks, in which containers of a tenant reach each other.",
+  dns: "Names of containers, which other containers of the tenant resolve.",
   oci: "OCI images, which containers are made of.",
   "build-contexts": "Files that builds of images copy from; they expire.",
   snapshots: "Copies of the files of containers and volumes at one moment.",
@@ -70,7 +74,7 @@ const TAGS = {
 };
 
 export function apiRoutes(options: ApiOptions) {
-  const { system, functions, containers, volumes, snapshots, oci, secrets, terminal, tenants } = options;
+  const { system, functions, containers, networks, volumes, snapshots, oci, secrets, terminal, tenants } = options;
   const { users, telemetry, operations, events, audit } = options;
   const all: { routes: readonly Route[] } = { routes: [] };
   const copies = snapshotRoutes(snapshots);
@@ -90,6 +94,7 @@ export function apiRoutes(options: ApiOptions) {
       containers,
       copies.filter(({ path }) => path.startsWith("/api/containers/")),
     ),
+    ...networkRoutes(networks),
     ...volumeRoutes(volumes),
     ...copies,
     ...imageRoutes(oci),

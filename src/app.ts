@@ -54,6 +54,7 @@ import { makeDirectory } from "./installation/directories.js";
 import { profileImage, profileNames } from "./installation/profiles.js";
 import { channelRelease } from "./installation/releases.js";
 import { makeEngine, makeInstances } from "./instances.ts";
+import { Networks } from "./networks/service.ts";
 import { BuildContexts } from "./oci/contexts/service.ts";
 import { REGISTRY_KIND, RegistryCredentials } from "./oci/credentials/service.ts";
 import { imageCounts } from "./oci/rows.ts";
@@ -247,6 +248,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     },
     functions: { functions, invoker, invocations, pool, code, operations, snapshot_versions },
     containers: { containers, engine, execs, shares, jobs, verbs, operations, clock },
+    networks: { networks: new Networks({ store, containers, engine }) },
     volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
     snapshots: { ...copying, containers, volumes, operations },
     oci: { ...transfers, images: tenant_images, contexts: build_contexts, builds, registry_credentials, operations },
@@ -302,6 +304,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await snapshots.boot();
   await execs.boot();
   await containers.boot();
+  await engine.openNames();
   void tenant_images.boot();
   undo.add(async () => containers.close());
   undo.add(async () => volumes.close());

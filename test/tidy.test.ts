@@ -26,6 +26,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   terminal: ["engine", "events", "containers", "lru-cache"],
   files: ["engine", "operations"],
   containers: ["engine", "store", "events", "operations", "volumes", "files", "lru-cache"],
+  networks: ["engine", "store", "containers", "src/containers/network/membership.ts"],
   volumes: ["engine", "store", "events", "operations", "files"],
   code: ["engine", "store", "yauzl"],
   functions: ["engine", "pool", "runtimes", "store", "events", "operations", "code", "lru-cache"],
@@ -53,7 +54,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
 const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   "src/base": ["pino", "zod"],
   "src/store": ["src/base/", "libsql", "@libsql/client/web", "piscina"],
-  "src/engine": ["src/base/", "piscina", "lru-cache"],
+  "src/engine": ["src/base/", "piscina", "lru-cache", "dns-packet"],
   pool: ["src/base/"],
   runtimes: [],
   "src/http": ["src/base/", "src/store/store.ts", "hono", "@hono/", "zod", "ws"],

@@ -12,6 +12,7 @@ import { FUNCTION_LIMITS } from "./function-limits.ts";
 import { HEALTH_LIMITS } from "./health-limits.ts";
 import { IMAGE_LIMITS } from "./image-limits.ts";
 import { KERNEL_LIMITS } from "./kernel-limits.ts";
+import { NETWORK_LIMITS } from "./network-limits.ts";
 import { SNAPSHOT_LIMITS } from "./snapshot-limits.ts";
 import { STORAGE_POOL_LIMITS } from "./storage-pool-limits.ts";
 
@@ -349,19 +350,7 @@ export const LIMITS = {
   log_poll_ms_max: 200,
   /** Starts and removals that may wait for a worker thread. */
   engine_tasks_max: 12_000,
-  network_slots_ready: 16,
-  /** Addresses for each network slot that may exist, where subnet and ids allow: each rests before it is used again. */
-  network_addresses_per_slot: 4,
-  /** Links removed together: the kernel takes 40 to 60 ms for 50, 30 for one, and makes no others meanwhile. */
-  network_removal_slots_max: 50,
-  /** A link that was cut waits so long for others. */
-  network_removal_wait_ms: 250,
-  network_removal_retry_ms: 1_000,
-  /** A batch with a full table of tracked connections takes the kernel a second or two. */
-  network_removal_timeout_ms: 30_000,
-  /** Tracked connections of one address; the kernel's table has 262,144 for the machine. */
-  flows_max: 4_096,
-  flows_max_max: 65_536,
+  ...NETWORK_LIMITS,
 
   // Files of containers and volumes
   /** Transfers at once; each is a process of its own with about two megabytes of buffers. */

@@ -171,6 +171,21 @@ export const TENANT_LIMITS = {
       sql: "(SELECT count(*) FROM containers WHERE tenant_id = tenants.id)",
     },
   },
+  networks_max: {
+    about: "Number of private networks that its containers name.",
+    counts: "private networks",
+    min: 0,
+    max: 1_000_000,
+    isWhole: true,
+    share: () => LIMITS.tenant_networks_default,
+    default_text: String(LIMITS.tenant_networks_default),
+    above: "403",
+    used: {
+      name: "networks",
+      about: "Number of private networks that its containers name.",
+      sql: `(SELECT count(DISTINCT ${jsonField("make", "network")}) FROM containers WHERE tenant_id = tenants.id)`,
+    },
+  },
   volumes_max: {
     about: "Number of volumes.",
     counts: "volumes",
@@ -460,7 +475,7 @@ interface QuotaGuard {
   readonly refusal: () => AppError;
 }
 
-function quotaExceeded(limit: LimitName, max: number, added: number): AppError {
+export function quotaExceeded(limit: LimitName, max: number, added: number): AppError {
   const asked = added === 1 ? "" : `, ${added} more requested`;
   return new AppError("QUOTA_EXCEEDED", `the tenant would exceed ${limit} (limit ${max}${asked})`, {
     details: { expected: [String(max)] },

@@ -13,6 +13,7 @@ import { CONTAINER_VERBS, CONTAINERS, SHARED_VERBS, TERMINALS } from "./verbs/co
 import { BENCH, COMPLETION, DAEMON_VERBS } from "./verbs/daemon.ts";
 import { FUNCTION_VERBS } from "./verbs/functions.ts";
 import { IMAGES, TOP_IMAGE_VERBS } from "./verbs/images.ts";
+import { NAMES, NETWORKS } from "./verbs/networks.ts";
 import { SECRETS } from "./verbs/secrets.ts";
 import { SNAPSHOTS } from "./verbs/snapshots.ts";
 import { VOLUMES } from "./verbs/volumes.ts";
@@ -205,6 +206,8 @@ export function buildProgram(version: string, start: Start): Command {
   addGroup(program, IMAGES, start);
   addGroup(program, SNAPSHOTS, start);
   addGroup(program, VOLUMES, start);
+  addGroup(program, NETWORKS, start);
+  addGroup(program, NAMES, start);
   addGroup(program, SECRETS, start);
   addGroup(program, TERMINALS, start);
   addHelp(program);

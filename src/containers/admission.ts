@@ -5,6 +5,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { LimitName, Quotas } from "../base/tenant-limits.ts";
 import type { Engine } from "../engine/ports.ts";
 import type { Guard } from "../store/store.ts";
+import { networkChecks } from "./network/membership.ts";
 import type { ContainerRow, ContainerRows } from "./rows.ts";
 
 export interface Admission {
@@ -42,11 +43,12 @@ export function restingChecks(admission: Admission, row: ContainerRow): Guard[] 
 
 const heldBy = ({ disk_limit_mb }: ContainerRow) => ({ containers_max: 1, disk_mb_max: disk_limit_mb ?? 0 });
 
-function batch({ rows, containers_max }: Admission, row: ContainerRow, checks: readonly Guard[]): Guard[] {
+function batch({ rows, quotas, containers_max }: Admission, row: ContainerRow, checks: readonly Guard[]): Guard[] {
   const { id, tenant_id } = row;
   return [
     { statement: rows.guard(tenant_id), refusal: unknownCredential },
     ...checks,
+    ...networkChecks(tenant_id, row.network, quotas.of(tenant_id).networks_max),
     { statement: rows.room(tenant_id, containers_max), refusal: () => nodeFull(containers_max) },
     { statement: rows.insert(row), refusal: () => nameTaken(row.name) },
     ...row.volumes.map((volume) => ({

@@ -51,6 +51,8 @@ export async function recover(options: RecoveryOptions): Promise<void> {
     if (!rows.isHeld(row)) continue;
     ports.keep(row.id, row.ports);
     const lives = isLive(row.id);
+    // It may have been renamed after its start, from which the engine knows its name.
+    if (lives) engine.containers.rename(row.id, row.name);
     if (row.state === "starting" && lives) {
       await options.changes.move(row, "run", { ...BEGUN, started_at_ms: options.clock.epochMs() });
       options.supervisor.watch({ ...row, state: "running" });

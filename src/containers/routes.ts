@@ -351,15 +351,16 @@ function changeRoutes({ containers }: ContainerRoutesOptions) {
       auth: "tenant",
       scope: "write",
       operation: "renameContainer",
-      summary: "Renames a container.",
+      summary: "Renames a container; other containers that resolve its name get the new one at once.",
       params: byContainer,
       body: renameContainer,
       response: renamedContainer,
       errors: ["NOT_FOUND", "NAME_TAKEN"],
       example: { params: ID_EXAMPLE, body: { new_name: "crate" }, response: SAMPLES.renamed },
       handler: async ({ caller, params, body }) => {
-        const { id, old_name } = await containers.rename(caller.tenant_id, params.container_id, body.new_name);
-        return { success: true as const, container_id: id, old_name, new_name: body.new_name, dns_updated: false };
+        const { new_name } = body;
+        const { id, ...renamed } = await containers.rename(caller.tenant_id, params.container_id, new_name);
+        return { success: true as const, container_id: id, new_name, ...renamed };
       },
     }),
     route({

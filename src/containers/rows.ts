@@ -95,6 +95,8 @@ const MAKE = [
   "gpu_ids",
   "ports",
   "egress",
+  "network",
+  "dns",
   "volumes",
   "origin",
 ] as const satisfies readonly (keyof ContainerRow)[];
@@ -361,6 +363,7 @@ function rowOf(row: Row): ContainerRow {
   return {
     // An earlier version stored none of these.
     ...PROFILE_SETTINGS,
+    ...{ network: null, dns: false },
     ...make,
     // An earlier version stored the reference alone; `noteImages` has not found its image yet.
     image_id: make.image_id ?? make.image,

@@ -34,6 +34,8 @@ const running: ContainerRecord = {
   idle_seconds: null,
   ports: [{ container_port: 80, host_port: 20_480, host_address: "127.0.0.1", protocol: "tcp" }],
   egress: "on",
+  network: null,
+  dns: false,
   gpu_count: 0,
   gpu_ids: [],
   labels: {},

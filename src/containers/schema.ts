@@ -24,7 +24,7 @@ import {
 } from "../base/schema.ts";
 import { argumentList, argv, complaintAboutCommand, containerUser, stopSignal } from "./command-fields.ts";
 import { complaintAboutHealth, healthRecord, wantedHealth } from "./health/schema.ts";
-import { publishedPort, wantedPorts } from "./network/schema.ts";
+import { complaintAboutName, networkName, publishedPort, wantedPorts } from "./network/schema.ts";
 import { CONTAINER_STATES } from "./states.ts";
 
 /** Directories whose files a mount or a working directory must not cover. */
@@ -115,8 +115,11 @@ const ABOUT = {
     "Seconds without exec, stream or terminal after which the daemon stops the container; null means never.",
   disk_limit_mb: `Disk limit of its files in MiB. Default: ${LIMITS.disk_limit_mb_default} or the node's setting; no limit (null) for tenants without disk_mb_max.`,
   ports: "Published ports; other containers cannot reach them.",
+  network:
+    "Private network: containers of the tenant that name the same one reach each other on all ports, by address and as <name>, <name>.<network> or with .hearth.internal behind. It exists while a container names it. Default: none; other containers are unreachable.",
+  dns: "True: the container and all others of the tenant with dns: true resolve each other's names. Only a common network makes them reachable.",
   egress:
-    "Allowed outbound traffic. on: everything outside. off: none, not even name servers. Or a list of addresses and networks, optionally with ports and protocol, such as 203.0.113.0/24:443/tcp. This machine, other containers and link-local addresses are never reachable.",
+    "Allowed outbound traffic. on: everything outside. off: none, not even name servers. Or a list of addresses and networks, optionally with ports and protocol, such as 203.0.113.0/24:443/tcp. This machine, containers of no common network, and link-local addresses are never reachable.",
   user: "User of all commands, as <user> or <user>:<group>, each a name or a number in the container's /etc/passwd and /etc/group; without a group also the groups that list the user. Default: the image's with oci, or root.",
   stop_signal: "Signal that asks the command to end. Default: the image's with oci, or SIGTERM.",
   gpu_count: "Number of GPUs.",
@@ -194,6 +197,8 @@ const createFields = z.object({
   idle_seconds: whole(1, LIMITS.container_seconds_max).nullish().describe(ABOUT.idle_seconds),
   ports: wantedPorts.default([]).describe(ABOUT.ports),
   egress: egress.default("on").describe(ABOUT.egress),
+  network: networkName.nullish().describe(ABOUT.network),
+  dns: z.boolean().default(false).describe(ABOUT.dns),
   gpu_count: z.unknown().meta({ type: "integer", description: ABOUT.gpu_count }).optional(),
   gpu_ids: z
     .unknown()
@@ -204,7 +209,11 @@ const createFields = z.object({
 
 export const createContainer = createFields
   .superRefine((value, context) => {
-    const complaint = complaintAboutGpus(value) ?? complaintAboutCommand(value) ?? complaintAboutHealth(value);
+    const complaint =
+      complaintAboutGpus(value) ??
+      complaintAboutCommand(value) ??
+      complaintAboutHealth(value) ??
+      complaintAboutName(value);
     if (complaint !== null) context.addIssue({ code: "custom", path: [complaint.field], message: complaint.message });
   })
   .transform(({ gpu_count, gpu_ids, async_mode: _, ...kept }) => ({
@@ -317,6 +326,8 @@ export const containerRecord = z
     idle_seconds: z.int().nullable().describe(ABOUT.idle_seconds),
     ports: z.array(publishedPort).describe(ABOUT.ports),
     egress: z.union([z.enum(["on", "off"]), z.array(z.string())]).describe(ABOUT.egress),
+    network: z.string().nullable().describe(ABOUT.network),
+    dns: z.boolean().describe(ABOUT.dns),
     gpu_count: z.int().describe(ABOUT.gpu_count),
     gpu_ids: z.array(z.string()).describe("Ids of its GPUs."),
     labels: z.record(z.string(), z.string()).describe(ABOUT.labels),
@@ -360,7 +371,9 @@ export const renamedContainer = z
     container_id: z.string().describe("Id of the container."),
     old_name: z.string().describe("Previous name."),
     new_name: z.string().describe("New name."),
-    dns_updated: z.boolean().describe("Always false: containers cannot resolve each other's names."),
+    dns_updated: z
+      .boolean()
+      .describe("True if the container runs and has names: other containers resolve the new one at once."),
   })
   .meta({ id: "RenamedContainer" });
 

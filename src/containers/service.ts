@@ -33,6 +33,7 @@ import { ContainerChanges, eventOf, healthEvent } from "./events.ts";
 import { HealthChecks } from "./health/checks.ts";
 import { ImageLookups } from "./image-lookups.ts";
 import type { HostPorts } from "./network/ports.ts";
+import { checkName } from "./network/schema.ts";
 import type { ContainersOptions } from "./options.ts";
 import { endFields, recover } from "./recovery.ts";
 import {
@@ -186,6 +187,7 @@ export class Containers {
       release: resolved.release,
       ...settings,
       cpu_limit_percent: input.cpu_limit_percent ?? null,
+      network: input.network ?? null,
       disk_limit_mb: quotas.diskLimitMb(tenant_id, input.disk_limit_mb),
       ttl_seconds: input.ttl_seconds ?? null,
       idle_seconds: input.idle_seconds ?? null,
@@ -216,8 +218,12 @@ export class Containers {
    */
   async insertCopy(tenant_id: string, { ports, ...copy }: ContainerCopy, id: string): Promise<void> {
     const { node, clock, quotas } = this.#options;
+    // Snapshots of earlier versions have neither.
+    const { network = null, dns = false } = copy;
+    checkName({ name: copy.name, network, dns });
     const row: ContainerRow = {
       ...copy,
+      ...{ network, dns },
       id,
       tenant_id,
       node_seq: node.seq,
@@ -312,13 +318,20 @@ export class Containers {
     return this.get(tenant_id, row.id);
   }
 
-  async rename(tenant_id: string, id: string, new_name: string): Promise<{ id: string; old_name: string }> {
+  /** Throws NOT_FOUND, NAME_TAKEN, INVALID_ARGUMENT for a name that DNS does not allow where the container has names. */
+  async rename(
+    tenant_id: string,
+    id: string,
+    new_name: string,
+  ): Promise<{ id: string; old_name: string; dns_updated: boolean }> {
     const row = await this.row(tenant_id, id);
     const renamed = { ...row, name: new_name };
+    checkName(renamed);
     const statement = this.#rows.rename(tenant_id, row.id, new_name);
     const conflict = await this.#changes.write([statement], eventOf(renamed, "renamed", row.state));
     if (conflict !== null) throw nameTaken(new_name);
-    return { id: row.id, old_name: row.name };
+    const dns_updated = this.#options.engine.containers.rename(row.id, new_name);
+    return { id: row.id, old_name: row.name, dns_updated };
   }
 
   /** Kills it where it runs, then removes it with its file system and its log. */

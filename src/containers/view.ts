@@ -77,6 +77,8 @@ export class View {
       idle_seconds: row.idle_seconds,
       ports: [...row.ports],
       egress: typeof row.egress === "string" ? row.egress : [...row.egress],
+      network: row.network,
+      dns: row.dns,
       gpu_count: row.gpu_count,
       gpu_ids: [...row.gpu_ids],
       labels: row.labels,

@@ -68,7 +68,7 @@ export const DOCS_GROUPS: readonly DocsGroup[] = [
         /\/(snapshot|snapshot-schedule|fork|restore|changes|commit)$/,
       ),
       guide("files", "Files and archives", /\/(archive|files|ls)\b/),
-      guide("networks", "Networks and ports"),
+      guide("networks", "Networks, names and ports", / \/api\/(networks|dns)\b/),
       guide("images", "Images", / \/api\/(oci|build-contexts)/),
     ],
   },

@@ -67,6 +67,11 @@ export class LocalEngine implements Engine {
     return this.#host.network.openPort(port);
   }
 
+  async openNames(): Promise<void> {
+    const { names, network } = this.#host;
+    await network.openNames(await names.open());
+  }
+
   info(): EngineInfo {
     const { config } = this.#host.options;
     const { runtime } = this.#host;
@@ -88,6 +93,7 @@ export class LocalEngine implements Engine {
     const host = this.#host;
     const { log } = host.options;
     host.endRetries();
+    host.names.close();
     await host.launcher().catch(() => {});
     await this.instances.settle();
     failpoint("engine.stop.begun");

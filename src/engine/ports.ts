@@ -41,6 +41,11 @@ export interface Engine {
    * machine is.
    */
   openPort(port: number): Promise<void>;
+  /**
+   * Opens the name server of containers. Resolves once containers reach it. Call when the names of all running containers are
+   * known: a container that an earlier process started has the name that it had then until `Containers.rename`.
+   */
+  openNames(): Promise<void>;
   /** Number of packets that the bounds on tracked connections dropped. */
   flowsRefused(): Promise<number>;
   info(): EngineInfo;

@@ -330,7 +330,10 @@ export class Copies {
 
   #nameLike(name: string): string {
     const suffix = `-${this.#options.ids.random(6)}`;
-    return `${name.slice(0, LIMITS.name_length_max - suffix.length).trimEnd()}${suffix}`;
+    // A name that is short enough for the DNS stays so.
+    const { dns_label_length_max, name_length_max } = LIMITS;
+    const length_max = name.length <= dns_label_length_max ? dns_label_length_max : name_length_max;
+    return `${name.slice(0, length_max - suffix.length).trimEnd()}${suffix}`;
   }
 }
 

@@ -82,7 +82,7 @@ export class CopyMaker {
         ...settings,
         ...{ name: own.name, labels: own.labels ?? settings.labels, origin, head_snapshot_id, volumes: mounts },
         ttl_seconds: own.ttl_seconds ?? settings.ttl_seconds,
-        ports: network_mode === "reset" ? [] : settings.ports,
+        ...(network_mode === "reset" ? { ports: [], network: null, dns: false } : { ports: settings.ports }),
       });
       failpoint("snapshots.copy.noted");
       return warnings;

@@ -27,7 +27,7 @@ const ABOUT = {
   consistency_mode:
     "crash-consistent: files as after a power cut at one moment. app-consistent: the container's hooks /etc/hearth/pre-snapshot and post-snapshot run before and after.",
   network_mode:
-    "Network settings of copies. reset: no published ports. preserve_ns: the same ports, or free ones where these are taken. preserve_conn_best_effort: as preserve_ns; connections are not kept. Each copy has an address of its own; the limits of egress always apply.",
+    "Network settings of copies. reset: no published ports, no private network, no names. preserve_ns: the same network and ports, or free ports where these are taken. preserve_conn_best_effort: as preserve_ns; connections are not kept. Each copy has an address of its own; the limits of egress always apply.",
   volume_mode:
     "Volumes of the container. exclude: none. include_named: those in volumes. include_all_allowed: all. A copy gets volumes of its own.",
   volumes: "Names of volumes, with include_named.",

@@ -56,6 +56,7 @@ const usage: TenantDetail["usage"] = {
   processes: 7,
   storage_bytes: 9_215,
   containers: 3,
+  networks: 1,
   volumes: 1,
   secrets: 2,
   images: 1,

@@ -49,6 +49,8 @@ function rowOf(id: string, name: string): ContainerRow {
     gpu_ids: [],
     ports: [],
     egress: "on",
+    network: null,
+    dns: false,
     volumes: [],
     state: "running",
     is_wanted: true,

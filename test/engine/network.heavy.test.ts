@@ -27,6 +27,7 @@ const NAMES = {
   flows_max: FLOWS_MAX,
   sources_max: 100,
   isUplinkShared: true,
+  dns: null,
 };
 const WORLD = "203.0.113.2";
 const OTHER = "203.0.113.3";
@@ -42,6 +43,7 @@ const of = (container: Namespace, policy: PolicyOf["policy"]): PolicyOf => ({
   policy,
   uplink_class: "1a2b:10",
   bucket: null,
+  marks: null,
 });
 const all = { prefix_length: 32, port_min: 1, port_max: 65_535, protocol: null };
 const FREE = of(free, {

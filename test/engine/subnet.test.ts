@@ -1,6 +1,6 @@
 /** Addresses of the network of instances and containers. */
 import { describe, expect, it } from "vitest";
-import { instanceResolvConf } from "../../src/engine/network/network.ts";
+import { instanceResolvConf } from "../../src/engine/dns/resolv-conf.ts";
 import { foreignLink, formatAddress, parseSubnet } from "../../src/engine/network/subnet.ts";
 
 describe("addresses", () => {

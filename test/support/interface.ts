@@ -336,6 +336,8 @@ export const EXTRA_CREATE_FIELDS: Readonly<Record<string, string>> = {
   disk_limit_mb: "what a container may write",
   ports: "ports of this machine that lead into a container",
   egress: "what a container or an instance may reach",
+  network: "the private network of a container",
+  dns: "whether containers resolve each other's names",
   secrets: "secrets as files in instances, or those that a build mounts",
   buildfile_path: "the build file in a context",
   dockerfile_path: "the same",

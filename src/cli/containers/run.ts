@@ -55,6 +55,8 @@ export async function fieldsOf(flags: Flags): Promise<Omit<Made, "name" | "comma
     volumes: flags.volume as string[] | undefined,
     ports: flags.publish as PublishedPort[] | undefined,
     egress: egressOf(flags.egress as string[] | undefined),
+    network: flags.network as string | undefined,
+    dns: flags.dns as boolean | undefined,
     memory_limit_mb: flags.memory as number | undefined,
     cpu_limit_percent: flags.cpu as number | undefined,
     disk_limit_mb: flags.disk as number | undefined,

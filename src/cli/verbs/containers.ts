@@ -63,6 +63,8 @@ const RUN_FLAGS: readonly Flag[] = [
     about: "outbound traffic: on, off, or allowed addresses, comma-separated",
     parse: collect,
   },
+  { flags: "--network <name>", about: "private network, whose containers reach each other by name" },
+  { flags: "--dns", about: "share names with all containers of the tenant that do" },
   { flags: "-m, --memory <mb>", about: "memory limit in MiB, or with a unit: 2g", parse: megabytes },
   { flags: "--cpu <percent>", about: "CPU limit in percent of one core", parse: number },
   { flags: "--disk <mb>", about: "disk limit in MiB, or with a unit: 10g", parse: megabytes },

@@ -10,7 +10,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { containerEnvironment, findsHome, hostnameOf } from "../../base/container-environment.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { type NetworkPolicy, OPEN_POLICY, policyOf } from "../network/rules.ts";
+import { containerPolicyOf, type NetworkPolicy, OPEN_POLICY } from "../network/rules.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { ContainerSpec } from "../ports/containers.ts";
 import {
@@ -104,6 +104,8 @@ export function bareSpec(id: string): ContainerSpec {
     writable_paths: [],
     egress: "on",
     ports: [],
+    network: null,
+    dns: false,
     volumes: [],
   };
 }
@@ -139,7 +141,7 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
     annotations: {
       [SLOT_ANNOTATION]: String(placement.slot_index),
       [IMAGE_ANNOTATION]: placement.image_id,
-      [NETWORK_ANNOTATION]: JSON.stringify(policyOf(spec)),
+      [NETWORK_ANNOTATION]: JSON.stringify(containerPolicyOf(spec)),
       ...(user === null ? {} : { [FIRST_ID_ANNOTATION]: String(user.first_id) }),
       ...("bpf_base64" in filter ? { "run.oci.seccomp_bpf_data": filter.bpf_base64 } : {}),
     },

@@ -13,6 +13,7 @@ import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { CAPABILITIES, noteOf } from "../bundles/container.ts";
+import { namesOf, TTL_SECONDS } from "../dns/answers.ts";
 import { parseRun } from "../host/adoption.ts";
 import type { EngineHost } from "../host/host.ts";
 import { findProcesses } from "../kernel/command-lines.ts";
@@ -22,7 +23,7 @@ import type { LauncherClient } from "../launcher/launcher.ts";
 import { ControlConnection } from "../minit/container-client.ts";
 import type { NetworkSlot } from "../network/network.ts";
 import { readPublications } from "../network/publications.ts";
-import { policyOf } from "../network/rules.ts";
+import { containerPolicyOf } from "../network/rules.ts";
 import type { Exec, ExecListener, Gathering, RunRequest } from "../ports/commands.ts";
 import type {
   ContainerLog,
@@ -32,6 +33,7 @@ import type {
   DifferenceRequest,
   Ended,
   LiveContainer,
+  NamedContainer,
   ProcessList,
   Publication,
 } from "../ports/containers.ts";
@@ -211,6 +213,18 @@ export class LocalContainers implements Containers {
     return this.#running.find(id);
   }
 
+  rename(id: string, new_name: string): boolean {
+    return this.#host.network.members.rename(id, new_name);
+  }
+
+  names(tenant_id: string): readonly NamedContainer[] {
+    return this.#host.network.members.ofTenant(tenant_id).map(({ id, name, address, network }) => ({
+      ...{ id, name, address, network },
+      full_names: namesOf({ name, network }),
+      ttl_seconds: TTL_SECONDS,
+    }));
+  }
+
   async kept(): Promise<readonly string[]> {
     const folders = namesIn(`${this.#host.options.config.data_dir}/containers`);
     const ids = [...folders, ...(await this.#host.storage.list("containers"))];
@@ -295,7 +309,7 @@ export class LocalContainers implements Containers {
       await this.#host.storage.create("containers", id, spec.disk_limit_mb, spec.tenant_id);
       this.#host.network.attribute(slot, spec.tenant_id);
       const below = slot.user === null ? { lower } : { lower, user: slot.user };
-      const policing = this.#host.network.setPolicy(slot, policyOf(spec));
+      const policing = this.#host.network.setPolicy(slot, containerPolicyOf(spec));
       const [rootfs] = await together(this.#starter.mount(launcher, id, below), policing);
       const writable = spec.read_only_root ? spec.writable_paths : [];
       const targets = [...spec.volumes.map(({ target }) => target), ...writable, ...(spec.tmpfs ?? [])];

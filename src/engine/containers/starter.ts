@@ -127,14 +127,18 @@ export class ContainerStarter {
     return Array.from({ length: LIMITS.log_segments }, (_, i) => `${this.directory(id)}/log.${i}`);
   }
 
-  #placement({ volumes }: ContainerSpec, run: string, { image, rootfs, slot, filter }: StartParts): Placement {
-    const { options, resolv_conf, tenants, groups, storage } = this.#host;
+  #placement(
+    { volumes, network, dns }: ContainerSpec,
+    run: string,
+    { image, rootfs, slot, filter }: StartParts,
+  ): Placement {
+    const { options, resolv_conf, member_resolv_conf, tenants, groups, storage } = this.#host;
     return {
       run,
       image_id: image.id,
       rootfs,
       minit: options.minit,
-      resolv_conf,
+      resolv_conf: network === null && !dns ? resolv_conf : member_resolv_conf,
       slot_index: slot.index,
       address: slot.address,
       netns: slot.netns,

@@ -15,6 +15,9 @@ import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
+import { DOMAIN } from "../dns/answers.ts";
+import { NameServerOfContainers } from "../dns/name-server.ts";
+import { instanceResolvConf, memberResolvConf, readMachineResolvConf } from "../dns/resolv-conf.ts";
 import { FileSessions } from "../files/file-sessions.ts";
 import { ImageExports } from "../images/image-exports.ts";
 import { ImagePulls } from "../images/image-pulls.ts";
@@ -27,7 +30,7 @@ import { TenantGroups } from "../kernel/tenant-groups.ts";
 import { UserNamespaces } from "../kernel/user-namespaces.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 import { LauncherKeeper } from "../launcher/launcher-keeper.ts";
-import { Network, type NetworkSlot, readInstanceResolvConf } from "../network/network.ts";
+import { Network, type NetworkSlot } from "../network/network.ts";
 import { Uplink } from "../network/uplink.ts";
 import { type Filter, Filters } from "../oci/filters.ts";
 import { OciRuntime } from "../oci/runtime.ts";
@@ -74,6 +77,9 @@ export class EngineHost {
   readonly instances: Places;
   readonly containers: Places;
   readonly resolv_conf: string;
+  /** Of containers that have names. */
+  readonly member_resolv_conf: string;
+  readonly names: NameServerOfContainers;
   /** Directory below which roots of containers are mounted, in the launcher's namespace. */
   readonly roots: string;
   readonly #keeper: LauncherKeeper;
@@ -103,6 +109,7 @@ export class EngineHost {
     this.containers = places("c", "-c");
     this.tenants = new TenantGroups(this.groups, this.containers.cgroup);
     this.resolv_conf = `${config.run_dir}/resolv.conf`;
+    this.member_resolv_conf = `${config.run_dir}/member-resolv.conf`;
     this.roots = `${config.run_dir}/r`;
     this.#socket = `${config.run_dir}/launcher.sock`;
     this.#keeper = new LauncherKeeper({
@@ -127,6 +134,13 @@ export class EngineHost {
       users: this.users,
       uplink: new Uplink({ ...config, setting: config.uplink }),
       names: { ...config, slots_max },
+    });
+    this.names = new NameServerOfContainers({
+      clock,
+      log,
+      members: this.network.members,
+      subnet: this.network.subnet,
+      address: this.network.gateway,
     });
     this.#store = new ImageStore(options.buildah, config.host_tag, options.images_file);
     const withLauncher = this.retried.bind(this);
@@ -239,7 +253,10 @@ export class EngineHost {
   }
 
   writeResolvConf(): void {
-    writeFileSync(this.resolv_conf, readInstanceResolvConf(), { mode: 0o644 });
+    const machine = readMachineResolvConf();
+    writeFileSync(this.resolv_conf, instanceResolvConf(machine), { mode: 0o644 });
+    const { gateway } = this.network;
+    writeFileSync(this.member_resolv_conf, memberResolvConf(machine, gateway, DOMAIN), { mode: 0o644 });
   }
 
   get runtime(): OciRuntime {

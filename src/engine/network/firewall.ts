@@ -13,8 +13,10 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 import { Batching } from "./batching.ts";
+import type { Members } from "./members.ts";
 import { type Place, Policies } from "./policies.ts";
 import {
+  type DnsPorts,
   FLOWS_COUNTER,
   type NetworkPolicy,
   noRules,
@@ -32,7 +34,7 @@ export interface FirewallOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly uplink: Uplink;
-  readonly names: Omit<RuleNames, "opened" | "isUplinkShared">;
+  readonly names: Omit<RuleNames, "opened" | "isUplinkShared" | "dns">;
   /** File for the transaction that nft reads. */
   readonly rules_file: string;
 }
@@ -40,6 +42,7 @@ export interface FirewallOptions {
 export class Firewall {
   readonly #options: FirewallOptions;
   readonly #ports = new Set<number>();
+  #dns: DnsPorts | null = null;
   readonly #policies: Policies;
   /** The policies in force; null if they are unknown: the next change makes the table anew. */
   #standing: readonly PolicyOf[] | null = null;
@@ -65,6 +68,17 @@ export class Firewall {
     this.#ports.add(port);
     this.#standing = null;
     await this.#ruling.add(null);
+  }
+
+  /** Leads name queries of members to the ports of the name server. */
+  async openNames(dns: DnsPorts): Promise<void> {
+    this.#dns = dns;
+    this.#standing = null;
+    await this.#ruling.add(null);
+  }
+
+  get members(): Members {
+    return this.#policies.members;
   }
 
   /** Notes a policy without applying it. */
@@ -142,7 +156,7 @@ export class Firewall {
     const rules =
       standing !== null
         ? policyRules(names, standing, policies)
-        : tableRules({ ...names, opened: [...this.#ports], isUplinkShared: uplink.isShared }, policies);
+        : tableRules({ ...names, opened: [...this.#ports], isUplinkShared: uplink.isShared, dns: this.#dns }, policies);
     if (rules.trim() === "") return;
     // After a failed change the kernel may have either set of rules.
     this.#standing = null;

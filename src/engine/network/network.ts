@@ -27,7 +27,8 @@ import {
 import type { Budget } from "../ports/machine.ts";
 import { Batching } from "./batching.ts";
 import { COMMAND_TIMEOUT_MS, Firewall } from "./firewall.ts";
-import type { LinkGroups, NetworkPolicy } from "./rules.ts";
+import type { Members } from "./members.ts";
+import type { DnsPorts, LinkGroups, NetworkPolicy } from "./rules.ts";
 import { Slots } from "./slots.ts";
 import { foreignLink, formatAddress, hexOf, parseSubnet, type Subnet } from "./subnet.ts";
 import type { Uplink } from "./uplink.ts";
@@ -48,14 +49,6 @@ export interface NetworkSlot extends Netns {
   readonly host_interface: string;
   /** The launcher that holds it, 0 for none: a slot of a launcher that ended cannot be used for a start. */
   readonly launcher_pid: number;
-}
-
-/** `resolv.conf` for instances: the machine's, without name servers that only the machine itself reaches. */
-export function instanceResolvConf(text: string): string {
-  return text
-    .split("\n")
-    .filter((line) => !/^\s*nameserver\s+(127\.|::1|0\.0\.0\.0)/.test(line))
-    .join("\n");
 }
 
 export interface NetworkNames {
@@ -208,6 +201,16 @@ export class Network {
   /** Lets every container and instance reach a TCP port of the gateway. */
   openPort(port: number): Promise<void> {
     return this.#firewall.openPort(port);
+  }
+
+  /** Leads name queries of members to the ports of the name server. */
+  openNames(dns: DnsPorts): Promise<void> {
+    return this.#firewall.openNames(dns);
+  }
+
+  /** Containers in private networks, and containers with names. */
+  get members(): Members {
+    return this.#firewall.members;
   }
 
   /** Notes the policy of a slot that an earlier process made, for the rules that `boot` makes. */
@@ -397,15 +400,6 @@ function namesOf(slots: readonly NetworkSlot[]): readonly string[] {
 function settingOf(link: string, name: string): string {
   try {
     return readFileSync(`/sys/class/net/${link}/${name}`, "utf8").trimEnd();
-  } catch {
-    return "";
-  }
-}
-
-/** The machine's resolv.conf, as instances get it; empty where there is none. */
-export function readInstanceResolvConf(path = "/etc/resolv.conf"): string {
-  try {
-    return instanceResolvConf(readFileSync(path, "utf8"));
   } catch {
     return "";
   }

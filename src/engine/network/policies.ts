@@ -1,5 +1,6 @@
 /** The policies of slots in use, each with what its tenant adds: a class of the uplink, a bucket of connections. */
 import { ConnectionBuckets } from "./connection-buckets.ts";
+import { Members } from "./members.ts";
 import { type NetworkPolicy, OPEN_POLICY, type PolicyOf } from "./rules.ts";
 import type { Uplink } from "./uplink.ts";
 
@@ -12,6 +13,8 @@ export interface Place {
 export class Policies {
   readonly #uplink: Uplink;
   readonly #buckets = new ConnectionBuckets();
+  /** Containers in private networks, and containers with names. */
+  readonly members = new Members();
   /** Only those that need a rule, by address. */
   readonly #policies = new Map<string, PolicyOf>();
   /** Links of the addresses that a tenant has. */
@@ -27,8 +30,10 @@ export class Policies {
   }
 
   set(place: Place, policy: NetworkPolicy): void {
-    if (policy.egress === "on" && policy.ports.length === 0) return;
-    this.#change(place, { policy });
+    const { egress, ports, member } = policy;
+    const marks = member === undefined ? null : this.members.enter(place.address, { ...member, egress });
+    if (egress === "on" && ports.length === 0 && marks === null) return;
+    this.#change(place, { policy, marks });
   }
 
   /** Notes the tenant of a slot. Returns true if the rules have to change. `delete` ends it. */
@@ -51,19 +56,21 @@ export class Policies {
   delete(address: string): void {
     this.#policies.delete(address);
     this.#links.delete(address);
+    this.members.leave(address);
     this.#buckets.leave(address);
     this.#uplink.leave(address);
   }
 
-  #change(place: Place, change: Partial<Pick<PolicyOf, "policy" | "uplink_class" | "bucket">>): void {
+  #change(place: Place, change: Partial<Pick<PolicyOf, "policy" | "uplink_class" | "bucket" | "marks">>): void {
     const { address, host_interface } = place;
-    const { policy, uplink_class, bucket } = this.#policies.get(address) ?? NONE;
-    this.#policies.set(address, { address, host_interface, policy, uplink_class, bucket, ...change });
+    const before = this.#policies.get(address) ?? NONE;
+    this.#policies.set(address, { ...before, address, host_interface, ...change });
   }
 }
 
-const NONE: Pick<PolicyOf, "policy" | "uplink_class" | "bucket"> = {
+const NONE: Pick<PolicyOf, "policy" | "uplink_class" | "bucket" | "marks"> = {
   policy: OPEN_POLICY,
   uplink_class: null,
   bucket: null,
+  marks: null,
 };

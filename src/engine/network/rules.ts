@@ -21,20 +21,37 @@
  *    connections that begin after the address entered its bucket, a moment after its start. Therefore an address has few
  *    connections until `EARLY_SECONDS` after its first one.
  *
+ * P9 Links reach each other only if both their addresses are members of the same private network. Both directions of a
+ *    connection are asked about for every packet: it ends when either side leaves.
+ * P10 Only containers that have a name server reach it: at port 53 of the gateway, which this table maps to the ports that
+ *    the daemon listens on. Such packets are not tracked, and each container, each tenant and all together send a bounded
+ *    number of them in a second.
+ *
  * Links are told apart by their group (`ip link show group`): one number to compare, known before the first packet.
  */
 import { createHash } from "node:crypto";
 import { type AllowRule, allowRules } from "../../base/egress.ts";
+import { LIMITS } from "../../base/limits.ts";
 import type { ContainerSpec, PublishedPort } from "../ports/containers.ts";
+import type { Marks, Member } from "./members.ts";
 
 /** Destinations of a container and the ports that lead to it, as the packet filter has them. */
 export interface NetworkPolicy {
   readonly egress: "on" | "off" | readonly AllowRule[];
   readonly ports: readonly PublishedPort[];
+  /** A container with a private network or with names; absent for all others. */
+  readonly member?: Member;
 }
 
 export function policyOf({ egress, ports }: Pick<ContainerSpec, "egress" | "ports">): NetworkPolicy {
   return { egress: typeof egress === "string" ? egress : allowRules(egress), ports };
+}
+
+/** The policy of an API container, which may be in a private network. */
+export function containerPolicyOf(spec: ContainerSpec): NetworkPolicy {
+  const { id, tenant_id, name, network, dns } = spec;
+  if (network === null && !dns) return policyOf(spec);
+  return { ...policyOf(spec), member: { id, tenant_id, name, network, dns } };
 }
 
 /** Policy of a container that has no other; it costs no rule. */
@@ -49,6 +66,8 @@ export interface PolicyOf {
   readonly uplink_class: string | null;
   /** The bucket in which its tracked connections count; null: the bound of the address is enough. */
   readonly bucket: string | null;
+  /** The numbers of its private network and of its tenant; null: it is in no network and has no name server. */
+  readonly marks: Marks | null;
 }
 
 /** Groups of links of one daemon. */
@@ -74,6 +93,13 @@ export interface RuleNames {
   readonly sources_max: number;
   /** True if packets leave in classes. */
   readonly isUplinkShared: boolean;
+  /** Ports of the gateway on which the daemon answers name queries; null: it does not. */
+  readonly dns: DnsPorts | null;
+}
+
+export interface DnsPorts {
+  readonly udp: number;
+  readonly tcp: number;
 }
 
 /** Names and bounds that a change of policies is written with. */
@@ -99,6 +125,9 @@ const NAMED = [
   { kind: "map", name: "on_all", type: "inet_proto . inet_service : ipv4_addr . inet_service" },
   { kind: "map", name: "uplink_classes", type: "ipv4_addr : classid" },
   { kind: "map", name: "buckets", type: "ipv4_addr : verdict" },
+  { kind: "map", name: "networks", type: "ipv4_addr : mark" },
+  { kind: "set", name: "members", type: "mark . ipv4_addr" },
+  { kind: "map", name: "named", type: "ipv4_addr : mark" },
 ] as const;
 
 type Elements = Readonly<Record<(typeof NAMED)[number]["name"], ReadonlyMap<string, string>>>;
@@ -117,6 +146,7 @@ export function tableRules(names: RuleNames, policies: readonly PolicyOf[]): str
     `  counter ${FLOWS_COUNTER} { }`,
     `  ct timeout closed { protocol tcp; l3proto ip; policy = { time_wait: ${CLOSED_SECONDS}, close: ${CLOSED_SECONDS} }; }`,
     inetChains(names),
+    ...(names.dns === null ? [] : [dnsChains(names, names.dns)]),
     ...(names.isUplinkShared ? [uplinkChain(names)] : []),
     "}",
     fillRules(names, [], policies),
@@ -166,8 +196,20 @@ function begunLimit(flows_max: number): string {
   return `limit rate over ${Math.max(1, Math.floor(flows_max / CLOSED_SECONDS))}/second burst ${flows_max} packets`;
 }
 
-function inetChains({ groups, subnet, gateway, opened, flows_max }: RuleNames): string {
+function inetChains({ groups, subnet, gateway, opened, flows_max, dns }: RuleNames): string {
   const { live } = groups;
+  const asking =
+    dns === null
+      ? ""
+      : `
+    ip daddr ${gateway} udp dport { 53, ${dns.udp} } jump asking
+    ip daddr ${gateway} tcp dport { 53, ${dns.tcp} } jump asking`;
+  const names =
+    dns === null
+      ? ""
+      : `
+    iifgroup ${live} ip saddr @named ip daddr ${gateway} udp dport ${dns.udp} accept
+    iifgroup ${live} ip saddr @named ip daddr ${gateway} tcp dport ${dns.tcp} accept`;
   const early_max = Math.max(EARLY_MIN, Math.floor(flows_max * EARLY_RATIO));
   const cut = `{ ${groups.dead}, ${groups.doomed} }`;
   const ports = opened.map((port) => `\n    iifgroup ${live} ip daddr ${gateway} tcp dport ${port} accept`).join("");
@@ -177,7 +219,7 @@ function inetChains({ groups, subnet, gateway, opened, flows_max }: RuleNames): 
     iifgroup != ${live} accept
     meta nfproto ipv6 drop
     ip daddr 127.0.0.0/8 drop
-    fib saddr . iif oif missing drop
+    fib saddr . iif oif missing drop${asking}
   }
   chain sent {
     type filter hook postrouting priority raw; policy accept;
@@ -206,9 +248,15 @@ function inetChains({ groups, subnet, gateway, opened, flows_max }: RuleNames): 
   }
   chain forward {
     type filter hook forward priority filter; policy accept;
-    iifgroup ${live} oifgroup ${live} drop
+    iifgroup ${live} oifgroup ${live} goto between
     oifgroup ${live} goto inward
     iifgroup ${live} goto outward
+  }
+  chain between {
+    meta mark set 0
+    meta mark set ip saddr map @networks
+    meta mark . ip daddr @members meta mark set 0 accept
+    drop
   }
   chain inward {
     ct state established ct direction reply accept
@@ -228,7 +276,7 @@ function inetChains({ groups, subnet, gateway, opened, flows_max }: RuleNames): 
   chain input {
     type filter hook input priority filter; policy accept;
     iifgroup ${live} ct state established,related accept
-    iifgroup ${live} icmp type echo-request accept${ports}
+    iifgroup ${live} icmp type echo-request accept${ports}${names}
     iifgroup ${live} drop
     iifname != "lo" ip daddr ${gateway} drop
   }
@@ -236,6 +284,38 @@ function inetChains({ groups, subnet, gateway, opened, flows_max }: RuleNames): 
     type nat hook postrouting priority srcnat; policy accept;
     ip saddr ${subnet} oifgroup != ${live} masquerade
     ip saddr 127.0.0.0/8 oifgroup ${live} snat ip to ${gateway}
+  }`;
+}
+
+/**
+ * Queries to the gateway's port 53 and their answers (P10). Ports are translated packet by packet: tracking would take an
+ * entry for each query, of which an address has `flows_max`. A mark is none of the daemon's once a packet has passed.
+ */
+function dnsChains({ groups, gateway, sources_max }: RuleNames, { udp, tcp }: DnsPorts): string {
+  const {
+    dns_container_packets_per_second: container,
+    dns_tenant_packets_per_second: tenant,
+    dns_packets_per_second: all,
+  } = LIMITS;
+  const over = (rate: number) => `limit rate over ${rate}/second burst ${rate} packets`;
+  return `  set asked { type ipv4_addr; size ${sources_max}; flags dynamic, timeout; timeout 1m; }
+  set asked_by_tenant { type mark; size ${sources_max}; flags dynamic, timeout; timeout 1m; }
+  chain asking {
+    meta mark set 0
+    meta mark set ip saddr map @named
+    meta mark 0 drop
+    update @asked { ip saddr ${over(container)} } drop
+    update @asked_by_tenant { meta mark ${over(tenant)} } drop
+    ${over(all)} drop
+    meta mark set 0
+    notrack
+    udp dport set ${udp}
+    tcp dport set ${tcp}
+  }
+  chain answering {
+    type filter hook output priority raw; policy accept;
+    oifgroup ${groups.live} ip saddr ${gateway} udp sport ${udp} notrack udp sport set 53
+    oifgroup ${groups.live} ip saddr ${gateway} tcp sport ${tcp} notrack tcp sport set 53
   }`;
 }
 
@@ -280,8 +360,18 @@ function elementsOf(policies: readonly PolicyOf[]): Elements {
   const on_all = new Map<string, string>();
   const uplink_classes = new Map<string, string>();
   const buckets = new Map<string, string>();
+  const networks = new Map<string, string>();
+  const members = new Map<string, string>();
+  const named = new Map<string, string>();
   const add = (set: Map<string, string>, key: string) => set.set(key, key);
-  for (const { address, policy, uplink_class, bucket } of policies) {
+  for (const { address, policy, uplink_class, bucket, marks } of policies) {
+    if (marks !== null) {
+      named.set(address, `${address} : ${marks.tenant}`);
+      if (marks.network !== null) {
+        networks.set(address, `${address} : ${marks.network}`);
+        add(members, `${marks.network} . ${address}`);
+      }
+    }
     if (bucket !== null) buckets.set(address, `${address} : jump ${bucket}`);
     if (uplink_class !== null) uplink_classes.set(address, `${address} : ${uplink_class}`);
     if (policy.egress !== "on") {
@@ -295,7 +385,7 @@ function elementsOf(policies: readonly PolicyOf[]): Elements {
       add(host_ports, String(host_port));
     }
   }
-  return { egress, published, host_ports, on_loopback, on_all, uplink_classes, buckets };
+  return { egress, published, host_ports, on_loopback, on_all, uplink_classes, buckets, networks, members, named };
 }
 
 /** By content, so that lists that are alike share a chain, and none ever changes. */

@@ -54,10 +54,24 @@ export interface ContainerSpec {
   readonly writable_paths: readonly string[];
   readonly egress: Egress;
   readonly ports: readonly PublishedPort[];
+  /** Private network, whose members of the same tenant reach each other by address and name; null: it reaches no container. */
+  readonly network: string | null;
+  /** True if it and all containers of its tenant that do the same resolve each other's names. */
+  readonly dns: boolean;
   /** Volumes by id, each mounted at a path inside. `kind`: that of its subvolume, `volumes` unless given. */
   readonly volumes: readonly { readonly id: string; readonly target: string; readonly kind?: SubvolumeKind }[];
   /** Directories that are an empty tmpfs, also below a root that can be written to. */
   readonly tmpfs?: readonly string[];
+}
+
+/** A running container whose names other containers of its tenant resolve. */
+export interface NamedContainer {
+  readonly id: string;
+  readonly name: string;
+  readonly address: string;
+  readonly network: string | null;
+  readonly full_names: readonly string[];
+  readonly ttl_seconds: number;
 }
 
 /** Changes of a container's root against its image, as a tar file. */
@@ -203,6 +217,10 @@ export interface Containers {
   remove(id: string): Promise<void>;
   /** Returns null for a container that does not run. */
   live(id: string): LiveContainer | null;
+  /** Gives a container another name in name queries. Returns true if it runs and has names: then the next query gets it. */
+  rename(id: string, new_name: string): boolean;
+  /** The running containers of a tenant that have names. */
+  names(tenant_id: string): readonly NamedContainer[];
   /** One listener, told of every end of a container that was live. */
   onEnded(listener: (id: string, ended: Ended) => void): void;
   /** Returns the end of a container that ended without a daemon. Null: unknown, as after a reboot of the machine. */

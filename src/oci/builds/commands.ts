@@ -126,6 +126,8 @@ async function specOf(
     writable_paths: [],
     egress: step.has_network ? egress : "off",
     ports: [],
+    network: null,
+    dns: false,
     volumes,
     tmpfs: hasSecrets ? [SECRETS, ...tmpfs] : tmpfs,
   };

@@ -1,0 +1,101 @@
+/**
+ * Decides what a name query gets, by the container that asks. Names of containers are answered here; all others go to the
+ * name servers of the machine that the container's egress allows.
+ *
+ * A1 A container sees the names of its private network, and with `dns` those of all containers of its tenant with `dns`.
+ *    For names of others the answer is that of a name that does not exist.
+ * A2 Single labels, the domain `DOMAIN`, and addresses of the subnet are never asked of others.
+ */
+import type { Answer } from "dns-packet";
+import type { AllowRule } from "../../base/egress.ts";
+import type { Members, PlacedMember } from "../network/members.ts";
+import { contains, numberOf, type Subnet } from "../network/subnet.ts";
+import { type Query, RCODE, type Reply } from "./message.ts";
+
+/** Reserved for private use (ICANN, 2024-07-29). */
+export const DOMAIN = "hearth.internal";
+/** Addresses change with every start, so clients keep none. */
+export const TTL_SECONDS = 0;
+
+const SUFFIX = `.${DOMAIN}`;
+const REVERSE_SUFFIX = ".in-addr.arpa";
+
+const START_OF_AUTHORITY: Answer = {
+  name: DOMAIN,
+  type: "SOA",
+  ttl: TTL_SECONDS,
+  data: { mname: DOMAIN, rname: `hostmaster.${DOMAIN}`, serial: 1, refresh: 60, retry: 60, expire: 60, minimum: 0 },
+};
+
+/** Returns what a container gets for a query; null: a name server of the machine is asked. */
+export function answerOf(members: Members, subnet: Subnet, asker: PlacedMember, query: Query): Reply | null {
+  const { name, question } = query;
+  if (question.class !== "IN" && question.class !== "ANY") return { rcode: RCODE.refused, isAuthoritative: false };
+  if (name.endsWith(REVERSE_SUFFIX)) return reverseAnswer(members, subnet, asker, query);
+  const isOwn = name === DOMAIN || name.endsWith(SUFFIX);
+  const found = find(members, asker, isOwn ? name.slice(0, -SUFFIX.length) : name);
+  if (found !== null) {
+    const isWanted = isType(question.type, "A");
+    const record: Answer = { name: question.name, type: "A", ttl: TTL_SECONDS, data: found.address };
+    return isWanted ? answered([record]) : answered([]);
+  }
+  if (name === DOMAIN) return answered(question.type === "SOA" ? [START_OF_AUTHORITY] : []);
+  if (isOwn || (name !== "" && !name.includes("."))) return unknownName();
+  return null;
+}
+
+/** Finds `<name>` or `<name>.<network>`, in lower case (A1). */
+function find(members: Members, asker: PlacedMember, text: string): PlacedMember | null {
+  const [name = "", network, ...more] = text.split(".");
+  const found = more.length > 0 ? null : members.named(asker.tenant_id, name);
+  if (found === null || !isVisible(asker, found)) return null;
+  return network === undefined || network === found.network ? found : null;
+}
+
+export function isVisible(asker: PlacedMember, other: PlacedMember): boolean {
+  if (asker.tenant_id !== other.tenant_id) return false;
+  return (asker.network !== null && asker.network === other.network) || (asker.dns && other.dns);
+}
+
+/** The names of a container, the longest first. */
+export function namesOf({ name, network }: Pick<PlacedMember, "name" | "network">): readonly string[] {
+  return [...(network === null ? [] : [`${name}.${network}${SUFFIX}`]), `${name}${SUFFIX}`];
+}
+
+function reverseAnswer(members: Members, subnet: Subnet, asker: PlacedMember, query: Query): Reply | null {
+  const octets = query.name.slice(0, -REVERSE_SUFFIX.length).split(".").reverse();
+  const address = numberOf(octets.join("."));
+  if (address === null || !contains(subnet, address)) return null;
+  const found = members.at(octets.join("."));
+  if (found === null || !isVisible(asker, found)) return unknownName();
+  const { name, type } = query.question;
+  const record: Answer = { name, type: "PTR", ttl: TTL_SECONDS, data: namesOf(found)[0] ?? "" };
+  return answered(isType(type, "PTR") ? [record] : []);
+}
+
+const isType = (asked: string, type: string): boolean => asked === type || asked === "ANY";
+
+function answered(answers: readonly Answer[]): Reply {
+  const authorities = answers.length === 0 ? [START_OF_AUTHORITY] : [];
+  return { rcode: RCODE.ok, answers, authorities, isAuthoritative: true };
+}
+
+const unknownName = (): Reply => ({
+  rcode: RCODE.unknown_name,
+  authorities: [START_OF_AUTHORITY],
+  isAuthoritative: true,
+});
+
+/** True if a container may send to port 53 of a name server, by this protocol. */
+export function mayAsk(egress: PlacedMember["egress"], server: string, protocol: "udp" | "tcp"): boolean {
+  if (typeof egress === "string") return egress === "on";
+  const address = numberOf(server);
+  return address !== null && egress.some((rule) => isAllowed(rule, address, protocol));
+}
+
+function isAllowed(rule: AllowRule, address: number, protocol: "udp" | "tcp"): boolean {
+  const block = 2 ** (32 - rule.prefix_length);
+  const base = numberOf(rule.address) ?? 0;
+  const isInside = address >= base && address < base + block;
+  return isInside && rule.port_min <= 53 && rule.port_max >= 53 && (rule.protocol ?? protocol) === protocol;
+}
