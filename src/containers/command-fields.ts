@@ -60,3 +60,9 @@ interface CommandFields {
   readonly entrypoint?: readonly string[] | null | undefined;
   readonly command?: readonly string[] | null | undefined;
 }
+
+const SIGTERM = 15;
+
+/** The signal that asks a container to end. Without a command minit itself ends, which it does at SIGTERM. */
+export const stopSignalOf = ({ command, stop_signal }: { command: readonly string[]; stop_signal: string }): number =>
+  command.length === 0 ? SIGTERM : (signalNumber(stop_signal) ?? SIGTERM);

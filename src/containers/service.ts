@@ -27,7 +27,7 @@ import {
   restingChecks,
   startChecks,
 } from "./admission.ts";
-import { signalNumber } from "./command-fields.ts";
+import { stopSignalOf } from "./command-fields.ts";
 import { limitDisks, startLimited } from "./disk-limits.ts";
 import { ContainerChanges, eventOf, healthEvent } from "./events.ts";
 import { HealthChecks } from "./health/checks.ts";
@@ -56,12 +56,6 @@ export {
   type ContainerSettings,
   settingsOf,
 } from "./rows.ts";
-
-const SIGTERM = 15;
-
-/** Without a command minit itself ends, which it does at SIGTERM. */
-const stopSignalOf = ({ command, stop_signal }: ContainerRow): number =>
-  command.length === 0 ? SIGTERM : (signalNumber(stop_signal) ?? SIGTERM);
 
 export class Containers {
   readonly #options: ContainersOptions;
