@@ -1,5 +1,7 @@
 /** The bounds of the command line, a part of LIMITS. */
 export const CLI_LIMITS = {
+  /** A sign-in with a password makes a key for so long. */
+  cli_key_seconds: 90 * 24 * 3_600,
   /** An answer that takes longer is not waited for: a PUT waits 60 s for warm instances, a deletion 10 s for calls. */
   cli_request_timeout_ms: 120_000,
   /** A call may wait in the queue as long as it may run. */

@@ -60,6 +60,7 @@ const WORDS: Readonly<Record<string, string>> = {
   invocation: "id of an invocation record",
   version: "version number",
   "other-version": "number of the version to compare with",
+  email: "e-mail address of the user",
   tenant: "name or id",
   key: "id or name",
   operation: "id",

@@ -7,26 +7,13 @@ import { visible } from "../output/text.ts";
 import { EXIT, Failure, usage } from "../session/failure.ts";
 import { readSecret } from "../session/input.ts";
 import type { Flags, Session, Words } from "../session/session.ts";
-import { checkKey, checkUrl, profilesOf, readKeyFile, URL_OF_THIS_MACHINE } from "../session/target.ts";
+import { checkKey, profilesOf, readKeyFile } from "../session/target.ts";
+import { noteEnvironment, urlOf } from "./new-target.ts";
+import { loginWithPassword } from "./users.ts";
 
 async function keyOf({ flags, terminal }: Session, url: string): Promise<string> {
   if (flags.keyFile !== undefined) return readKeyFile(flags.keyFile);
   return checkKey(await readSecret(`key for ${url}: `, terminal));
-}
-
-function urlOf(session: Session): string {
-  const { flags, environment } = session;
-  if (flags.url !== undefined) return checkUrl(flags.url, "--url");
-  return environment.url === null ? URL_OF_THIS_MACHINE : checkUrl(environment.url, "HEARTH_URL");
-}
-
-/** A profile that is in use and yet goes unused is a surprise. */
-function noteEnvironment({ environment, flags, terminal }: Session, url: string): void {
-  const names = environment.url === null || environment.url === url ? [] : ["HEARTH_URL"];
-  if (environment.key !== null) names.push("HEARTH_KEY");
-  if (names.length === 0 || flags.json === true) return;
-  const [are, override] = names.length === 1 ? ["is", "overrides"] : ["are", "override"];
-  terminal.note(`${names.join(" and ")} ${are} set and ${override} the profile: unset ${names.join(" ")}`);
 }
 
 export async function addProfile(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
@@ -40,7 +27,8 @@ export async function addProfile(session: Session, [name = ""]: Words, flags: Fl
   }
 }
 
-export async function login(session: Session, [name = "default"]: Words): Promise<void> {
+export async function login(session: Session, [name = "default"]: Words, flags: Flags): Promise<void> {
+  if (flags.email !== undefined) return loginWithPassword(session, flags.email as string, name);
   const url = urlOf(session);
   const key = await keyOf(session, url);
   const client = new Client({ url, key, timeout_ms: LIMITS.cli_request_timeout_ms });

@@ -10,6 +10,8 @@ import { usage } from "./failure.ts";
 export interface Profile {
   readonly url: string;
   readonly key: string;
+  /** True if a sign-in with a password made the key: signing out revokes it. */
+  readonly is_signed_in?: boolean;
 }
 
 interface ProfileFile {

@@ -224,26 +224,52 @@ const LOGIN_REGISTRY: Verb = {
   load: async () => (await import("../images/registries.ts")).loginRegistry,
 };
 
-const LOGOUT: Group = {
+const LOGOUT_REGISTRY: Verb = {
+  name: "registry",
+  words: ["<registry>"],
+  summary: "delete the stored credentials for a registry",
+  examples: ["hearth logout registry registry.example.com"],
+  load: async () => (await import("../images/registries.ts")).logoutRegistry,
+};
+
+const LOGOUT: Verb = {
   name: "logout",
-  summary: "delete stored credentials",
-  verbs: [
-    {
-      name: "registry",
-      words: ["<registry>"],
-      summary: "delete the stored credentials for a registry",
-      examples: ["hearth logout registry registry.example.com"],
-      load: async () => (await import("../images/registries.ts")).logoutRegistry,
-    },
-  ],
+  words: ["[profile]"],
+  summary: "delete a profile, and revoke its key if a password made it",
+  more: "Without a profile, hearth deletes the one in use.",
+  examples: ["hearth logout", "hearth logout work"],
+  load: async () => (await import("../access/users.ts")).logout,
+  more_verbs: [LOGOUT_REGISTRY],
+};
+
+const REGISTER: Verb = {
+  name: "register",
+  words: ["<email>", "[new-profile]"],
+  summary: "create a user with a tenant of its own, and sign in",
+  more: "hearth asks for the password and does not echo it. If standard input is not a terminal, hearth reads the password from there. The node must let people register (setting HEARTH_USERS). The profile (default) keeps an API key for 90 days.",
+  flags: [{ flags: "--name <name>", about: "your name (default: the address before @)" }],
+  examples: ["hearth register ada@example.com --url https://hearth.example.com --name Ada"],
+  load: async () => (await import("../access/users.ts")).register,
+};
+
+const WHOAMI: Verb = {
+  name: "whoami",
+  summary: "show tenant, scopes and user of the current key",
+  examples: ["hearth whoami"],
+  load: async () => (await import("../access/users.ts")).whoami,
 };
 
 const LOGIN: Verb = {
   name: "login",
   words: ["[new-profile]"],
-  summary: "save a URL and a key, and use them",
-  more: `hearth saves them as a profile (default) after the daemon accepts the key. Without --url, hearth uses HEARTH_URL, or the daemon of this machine. ${ASKED}`,
-  examples: ["hearth login --url http://10.0.0.5:8700", "hearth login work --url http://10.0.0.5:8700 < work.key"],
+  summary: "save a URL and a key, or sign in with a password",
+  more: `hearth saves them as a profile (default) after the daemon accepts the key. Without --url, hearth uses HEARTH_URL, or the daemon of this machine. ${ASKED} With --email hearth asks for the password of that user instead, and saves an API key that it makes for 90 days.`,
+  flags: [{ flags: "--email <email>", about: "sign in as this user, with a password" }],
+  examples: [
+    "hearth login --url http://10.0.0.5:8700",
+    "hearth login work --url http://10.0.0.5:8700 < work.key",
+    "hearth login --url https://hearth.example.com --email ada@example.com",
+  ],
   load: async () => (await import("../access/login.ts")).login,
   more_verbs: [LOGIN_REGISTRY],
 };
@@ -260,7 +286,9 @@ export const ACCESS_VERBS: readonly (Verb | Group)[] = [
   TOKENS,
   TENANTS,
   LIMITS_OF_TENANT,
+  REGISTER,
   LOGIN,
   LOGOUT,
+  WHOAMI,
   PROFILES,
 ];
