@@ -3,6 +3,8 @@
  * deadline and an end: signing out aborts what is under way.
  */
 
+import { UserLogin } from "./user-login.js";
+
 /** @import { Clock } from "./clock.js" */
 /** @import { FunctionPools, FunctionPoolStatus, FunctionRecord, InvocationRecord, SessionRecord, VersionRecord } from "../wire.ts" */
 /** @typedef {"read" | "invoke" | "write" | "admin"} Scope */
@@ -70,6 +72,7 @@ export class Api {
   #session = new AbortController();
   #clock;
   #onRefused;
+  #login;
   /** What the key may do; null as long as nobody has asked, and where the daemon does not say. @type {ReadonlySet<string> | null} */
   #scopes = null;
   #isAsked = false;
@@ -80,6 +83,9 @@ export class Api {
   constructor(clock, onRefused) {
     this.#clock = clock;
     this.#onRefused = onRefused;
+    this.#login = new UserLogin(clock, (refresh_token) =>
+      this.#send("POST", "/api/auth/refresh", { refresh_token }, READ_MS, {}),
+    );
   }
 
   get isSignedIn() {
@@ -94,11 +100,36 @@ export class Api {
     if (!KEY_TEXT.test(key))
       throw new ApiError(401, { error: "invalid key: empty, or with a space or a non-ASCII character" });
     await this.#send("GET", "/api/functions?limit=1", undefined, READ_MS, { "x-api-key": key });
+    this.#keep(key);
+  }
+
+  /** What people may do without a key on this daemon: sign in, register too, or nothing. @returns {Promise<string>} */
+  async users() {
+    return (await this.#send("GET", "/health", undefined, READ_MS, {})).users;
+  }
+
+  /**
+   * Signs in with a password. Throws ApiError.
+   * @param {{ email: string, password: string, name?: string }} user with a name: registers the user first
+   */
+  async signInUser(user) {
+    const target = user.name === undefined ? "/api/auth/login" : "/api/auth/register";
+    this.#keep(this.#login.keep(await this.#send("POST", target, user, READ_MS, {})));
+  }
+
+  /** @param {string} key */
+  #keep(key) {
     this.#key = key;
     sessionStorage.setItem(STORED_KEY, key);
   }
 
   signOut() {
+    // The login of a user ends on the daemon, too. An end that does not arrive comes with the expiry of its tokens.
+    if (this.#login.isOpen && this.#key !== "") {
+      const init = this.#init("POST", { "x-api-key": this.#key }, "{}");
+      void fetch("/api/auth/logout", { ...init, keepalive: true }).catch(() => {});
+    }
+    this.#login.forget();
     this.#key = "";
     this.#scopes = null;
     this.#isAsked = false;
@@ -238,9 +269,9 @@ export class Api {
    */
   open(target, ended) {
     const signal = AbortSignal.any([this.#session.signal, ended]);
-    const init = { ...this.#init("GET", { "x-api-key": this.#key }, null), signal };
     return this.#refused(() =>
       this.#attempt("GET", signal, async () => {
+        const init = { ...this.#init("GET", { "x-api-key": this.#key }, null), signal };
         const response = await fetch(target, init);
         if (!response.ok) throw refusal(response.status, await response.text());
         return response;
@@ -306,8 +337,10 @@ export class Api {
     const key = this.#key;
     const tenant_id = this.#tenant_id ?? (await this.request("GET", "/api/tenant")).tenant_id;
     if (key === this.#key) this.#tenant_id = tenant_id;
-    const headers = { "x-api-key": key, "x-tenant-id": tenant_id };
-    return this.#refused(() => this.#send(method, target, body, deadline_ms, headers));
+    return this.#refused(() => {
+      const headers = { "x-api-key": this.#key, "x-tenant-id": tenant_id };
+      return this.#send(method, target, body, deadline_ms, headers);
+    });
   }
 
   /**
@@ -316,6 +349,8 @@ export class Api {
    */
   async #refused(work) {
     try {
+      const renewal = this.#login.renewed();
+      if (renewal !== null) this.#keep(await renewal);
       return await work();
     } catch (error) {
       if (error instanceof ApiError && error.status === 401 && this.isSignedIn) this.#onRefused();
