@@ -15,6 +15,7 @@
 import { createHash } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import { Answer } from "../base/answer.ts";
+import type { Caller } from "../base/caller.ts";
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { AppError, errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -64,7 +65,7 @@ const TRIM = `DELETE FROM idempotency_keys WHERE tenant_id = ? AND seq <= (SELEC
  */
 export function keyedRequest(
   { headers: heeded, operation, status }: Route,
-  tenant_id: string,
+  { tenant_id, key_id, container_ids }: Pick<Caller, "tenant_id" | "key_id" | "container_ids">,
   { method, url, headers }: Pick<IncomingMessage, "method" | "url" | "headers">,
   bytes: Uint8Array | null,
   body: unknown,
@@ -82,7 +83,9 @@ export function keyedRequest(
   }
   const hash = createHash("sha256").update(`${method} ${url}\n`);
   const request_sha256 = hash.update(bytes ?? "").digest("hex");
-  return { tenant_id, route: operation, status, key, request_sha256 };
+  // A credential that does not reach all of its tenant neither sees nor takes the keys of others.
+  const own = container_ids === undefined ? key : `${key_id} ${key}`;
+  return { tenant_id, route: operation, status, key: own, request_sha256 };
 }
 
 export class Idempotency {

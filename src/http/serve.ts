@@ -128,7 +128,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
       caller?.container_ids === undefined ? sent : await confine(route, caller, sent, deps.container_of ?? NOBODYS);
     const parts = { ...asked, caller, stream: spool ?? stream, request_id, trace, notes, recheck };
     const handle = (once: Once | null) => route.handler(new ServedRequest(c, route, deps, parts, once));
-    const keyed = caller === null ? null : keyedRequest(route, caller.tenant_id, incoming, bytes, body);
+    const keyed = caller === null ? null : keyedRequest(route, caller, incoming, bytes, body);
     const run = () => (keyed === null ? handle(null) : deps.idempotency.once(keyed, handle));
     early = earlyHeaders(c.env, route, query, { request_id, more_headers }, deps);
     result = await (early === null ? run() : early.during(run));

@@ -7,7 +7,7 @@ import { LIMITS } from "../../base/limits.ts";
 import { ApiError, Client, type ResponseOf } from "../../client/client.ts";
 import { visible } from "../output/text.ts";
 import { EXIT, Failure, usage } from "../session/failure.ts";
-import { readSecret } from "../session/input.ts";
+import { readPassword } from "../session/input.ts";
 import type { Flags, Session, Words } from "../session/session.ts";
 import { profilesOf } from "../session/target.ts";
 import { noteEnvironment, urlOf } from "./new-target.ts";
@@ -41,13 +41,13 @@ async function keep(session: Session, url: string, opened: Opened, name: string)
   noteEnvironment(session, url);
 }
 
-function askPassword({ terminal }: Session, email: string, url: string): Promise<string> {
-  return readSecret(`password of ${visible(email)} for ${url}: `, terminal);
+function askPassword({ terminal }: Session, email: string, url: string, isNew: boolean): Promise<string> {
+  return readPassword(`password of ${visible(email)} for ${url}: `, terminal, isNew);
 }
 
 export async function register(session: Session, [email = "", name = "default"]: Words, flags: Flags): Promise<void> {
   const url = urlOf(session);
-  const password = await askPassword(session, email, url);
+  const password = await askPassword(session, email, url, true);
   const body = { email, password, name: (flags.name as string | undefined) ?? email.split("@", 1)[0] ?? email };
   const client = new Client({ url, key: null, timeout_ms });
   await keep(session, url, await client.request("POST /api/auth/register", { body }), name);
@@ -55,7 +55,7 @@ export async function register(session: Session, [email = "", name = "default"]:
 
 export async function loginWithPassword(session: Session, email: string, name: string): Promise<void> {
   const url = urlOf(session);
-  const body = { email, password: await askPassword(session, email, url) };
+  const body = { email, password: await askPassword(session, email, url, false) };
   const client = new Client({ url, key: null, timeout_ms });
   await keep(session, url, await client.request("POST /api/auth/login", { body }), name);
 }

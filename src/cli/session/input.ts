@@ -48,6 +48,14 @@ export async function readSecret(prompt: string, terminal: Terminal): Promise<st
   return (process.stdin.isTTY ? await readTyped(prompt, terminal) : await readInput("-")).trim();
 }
 
+/** The same as it was given: a password may begin or end with a space. `isNew`: on a terminal it is asked for twice. */
+export async function readPassword(prompt: string, terminal: Terminal, isNew: boolean): Promise<string> {
+  if (!process.stdin.isTTY) return (await readInput("-")).replace(/\r?\n$/, "");
+  const password = await readTyped(prompt, terminal);
+  if (isNew && (await readTyped(`again, ${prompt}`, terminal)) !== password) throw usage("the two passwords differ");
+  return password;
+}
+
 /**
  * Asks on the terminal for one line without showing what is typed. Throws a usage failure for several lines that were
  * pasted together: the first one alone would be another value.

@@ -246,7 +246,7 @@ const REGISTER: Verb = {
   name: "register",
   words: ["<email>", "[new-profile]"],
   summary: "create a user with a tenant of its own, and sign in",
-  more: "hearth asks for the password and does not echo it. If standard input is not a terminal, hearth reads the password from there. The node must let people register (setting HEARTH_USERS). The profile (default) keeps an API key for 90 days.",
+  more: "hearth asks for the password twice and does not echo it. If standard input is not a terminal, hearth reads the password from there. The node must let people register (setting HEARTH_USERS). The profile (default) keeps an API key for 90 days.",
   flags: [{ flags: "--name <name>", about: "your name (default: the address before @)" }],
   examples: ["hearth register ada@example.com --url https://hearth.example.com --name Ada"],
   load: async () => (await import("../access/users.ts")).register,
