@@ -13,6 +13,7 @@ import { type NetworkRoutesOptions, networkRoutes } from "./networks/routes.ts";
 import { type ImageRoutesOptions, imageRoutes } from "./oci/routes.ts";
 import { type OperationRoutesOptions, operationRoutes } from "./operations/routes.ts";
 import { type SecretRoutesOptions, secretRoutes } from "./secrets/routes.ts";
+import { type ServiceRoutesOptions, serviceRoutes } from "./services/routes.ts";
 import { type SnapshotRoutesOptions, snapshotRoutes } from "./snapshots/routes.ts";
 import { descriptionRoutes, type SystemRoutesOptions, systemRoutes } from "./system/routes.ts";
 import { type TelemetryRoutesOptions, telemetryRoutes } from "./telemetry/routes.ts";
@@ -30,6 +31,7 @@ export interface ApiOptions {
   readonly snapshots: SnapshotRoutesOptions;
   readonly oci: ImageRoutesOptions;
   readonly secrets: SecretRoutesOptions;
+  readonly services: ServiceRoutesOptions;
   readonly terminal: TerminalRoutesOptions;
   readonly tenants: TenantRoutesOptions;
   readonly users: UserRoutesOptions;
@@ -61,6 +63,7 @@ const TAGS = {
   snapshots: "Copies of the files of containers and volumes at one moment.",
   volumes: "Files that containers mount and that outlive them.",
   secrets: "Encrypted values of the tenant for its functions; no response contains them.",
+  services: "HTTP ports of containers behind URLs with a token, each on a host of its own.",
   terminal: "Interactive shells in containers.",
   tenant: "The tenant of the caller: its limits and its usage.",
   tenants: "Owners of functions, containers and volumes. Operator only.",
@@ -78,6 +81,7 @@ export function apiRoutes(options: ApiOptions) {
   const { users, telemetry, operations, events, audit } = options;
   const all: { routes: readonly Route[] } = { routes: [] };
   const copies = snapshotRoutes(snapshots);
+  const published = serviceRoutes(options.services);
   const routes = [
     ...systemRoutes(system),
     ...descriptionRoutes(() =>
@@ -92,13 +96,14 @@ export function apiRoutes(options: ApiOptions) {
     ...functionRoutes(functions),
     ...containerRoutes(
       containers,
-      copies.filter(({ path }) => path.startsWith("/api/containers/")),
+      [...copies, ...published].filter(({ path }) => path.startsWith("/api/containers/")),
     ),
     ...networkRoutes(networks),
     ...volumeRoutes(volumes),
     ...copies,
     ...imageRoutes(oci),
     ...secretRoutes(secrets),
+    ...published,
     ...terminalRoutes(terminal),
     ...tenantRoutes(tenants),
     ...userRoutes(users),

@@ -47,7 +47,7 @@ import type { TenantOfAddress } from "./http/connections.ts";
 import { Idempotency } from "./http/idempotency.ts";
 import { LocalRates } from "./http/rates.ts";
 import type { Route } from "./http/route.ts";
-import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
+import { createApp, type Listening, type ListenOptions, listen, type Reachable } from "./http/server.ts";
 import { Spools } from "./http/spool.ts";
 import { makeBuilds, makeTransfers } from "./images.ts";
 import { makeDirectory } from "./installation/directories.js";
@@ -62,6 +62,7 @@ import { TenantImages } from "./oci/service.ts";
 import { Operations } from "./operations/service.ts";
 import { pageRoutes } from "./page/routes.ts";
 import { startPeriodicWork } from "./periodic.ts";
+import { makeServices } from "./publishing.ts";
 import { SECRET_KIND } from "./secrets/schema.ts";
 import { Secrets } from "./secrets/service.ts";
 import { openState } from "./state.ts";
@@ -166,7 +167,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   undo.add(() => {
     const ended = [pool, operations].map((part) => part.drain(LIMITS.drain_ms));
     events.close();
-    return Promise.all([serving.outer?.close(LIMITS.drain_ms), ...ended]);
+    return Promise.all([serving.outer?.close(LIMITS.drain_ms), published.close(), ...ended]);
   });
 
   const invocations = new Invocations({ ...base, store, node, quotas, numbers: new NumberBlocks(store) });
@@ -207,6 +208,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   });
   const parts = makeContainers(base, { store, node, engine, events, operations, quotas, tenant_images });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
+  const published = makeServices({ ...owned, ...opened, containers, metrics });
   const copying = makeSnapshots({ ...owned, operations, containers, volumes, commits });
   const { snapshots, schedules } = copying;
   const snapshot_versions = new SnapshotVersions({ functions, operations, snapshots: copying.exports });
@@ -253,6 +255,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     snapshots: { ...copying, containers, volumes, operations },
     oci: { ...transfers, images: tenant_images, contexts: build_contexts, builds, registry_credentials, operations },
     secrets: { secrets, rotation: opened.secrets_rotation },
+    services: { services: published.services },
     terminal: { terminals },
     tenants: { tenants, keys, operator_key, containers },
     users: { users, trusted_proxies: config.trusted_proxies },
@@ -305,6 +308,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await execs.boot();
   await containers.boot();
   await engine.openNames();
+  const services_listeners = await published.listen();
   void tenant_images.boot();
   undo.add(async () => containers.close());
   undo.add(async () => volumes.close());
@@ -316,7 +320,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   void tenants.resume();
   opened.secrets_rotation.resume();
   serving.outer = await serve(keys, routes, { host: config.listen_host, port: config.listen_port });
-  for (const listener of [serving.outer, serving.inner]) {
+  for (const listener of [serving.outer, serving.inner, ...services_listeners]) {
     ports.reserve(listener.port);
     await checkReached(listener, ports, config.host_tag);
   }
@@ -324,7 +328,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   pool.setCells(config.cells_target);
   const uses = { prune: () => keys.writeUses() };
   const records = [operations, events, audit, idempotency, logins, uses];
-  const expiring = [...records, code, tenant_images, build_contexts, snapshots, schedules];
+  const expiring = [...records, code, tenant_images, build_contexts, snapshots, schedules, published.services];
   const endPeriodicWork = startPeriodicWork(base, { pool, engine, invocations, expiring });
   undo.add(async () => endPeriodicWork());
   undo.add(async () => failpoint("app.stop.begun"));
@@ -467,7 +471,7 @@ async function startTelemetry(
  * Throws PORT_TAKEN where connections to a listener's address arrive elsewhere: at a container that has published the
  * port, which would receive the keys of clients. Names whose it is.
  */
-async function checkReached(listener: Listening, ports: HostPorts, host_tag: string): Promise<void> {
+async function checkReached(listener: Reachable, ports: HostPorts, host_tag: string): Promise<void> {
   const unreached = await listener.unreached();
   if (unreached === null) return;
   const { port } = listener;

@@ -14,6 +14,7 @@ import { openSecretsKeys } from "./secrets/keys.ts";
 import { SecretsRotation } from "./secrets/rotation.ts";
 import { SECRET_KIND } from "./secrets/schema.ts";
 import { SecretValues } from "./secrets/values.ts";
+import { SERVICE_KIND } from "./services/service.ts";
 import { openEmbedded } from "./store/embedded.ts";
 import { noteStart } from "./store/own-node.ts";
 import type { Store } from "./store/store.ts";
@@ -40,6 +41,7 @@ export async function openState({ config, clock, log, ids, undo }: StateOptions)
   await checkStore(store, data_dir);
   const secrets_keys = await openSecretsKeys(data_dir, store, log);
   const secret_values = new SecretValues(store, secrets_keys, SECRET_KIND);
+  const service_values = new SecretValues(store, secrets_keys, SERVICE_KIND);
   const registry_values = new SecretValues(store, secrets_keys, REGISTRY_KIND);
   const secrets_rotation = new SecretsRotation({ store, clock, log, keys: secrets_keys });
   undo.add(() => secrets_rotation.close());
@@ -61,7 +63,7 @@ export async function openState({ config, clock, log, ids, undo }: StateOptions)
   const { node, start_number } = await noteStart(store, data_dir, ids, log);
   return {
     ...{ store, events, keys, logins, operator_key, cursors, new_key, node, start_number },
-    ...{ secrets_keys, secret_values, registry_values, secrets_rotation, outgoing },
+    ...{ secrets_keys, secret_values, registry_values, service_values, secrets_rotation, outgoing },
   };
 }
 

@@ -32,6 +32,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   functions: ["engine", "pool", "runtimes", "store", "events", "operations", "code", "lru-cache"],
   snapshots: ["engine", "store", "events", "operations", "containers", "volumes", "files", "lru-cache"],
   secrets: ["store", "events"],
+  services: ["engine", "store", "events", "containers", "secrets", "lru-cache"],
   oci: ["engine", "store", "events", "operations", "secrets", "piscina"],
   users: ["store", "lru-cache"],
   tenants: [
@@ -132,7 +133,7 @@ function imports(file: string): string[] {
 }
 
 /** Files that may import src/http: routes, the description of all routes, and the composition of the daemon. */
-const HTTP_USERS = /[/-]routes\.ts$|^src\/(http|docs)\/|^src\/(app|access|state|api|periodic)\.ts$/;
+const HTTP_USERS = /[/-]routes\.ts$|^src\/(http|docs)\/|^src\/(app|access|state|api|periodic|publishing)\.ts$/;
 
 /** Files of a concern that describe it. */
 const DESCRIPTIONS = /\/(routes|guide|examples)\.ts$/;
@@ -144,6 +145,7 @@ const ROOTS = [
   "src/copies.ts",
   "src/images.ts",
   "src/instances.ts",
+  "src/publishing.ts",
   "src/state.ts",
   "src/periodic.ts",
   "src/api.ts",

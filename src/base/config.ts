@@ -54,6 +54,8 @@ export interface Config {
   readonly registry_auth_file: string | null;
   /** Path of the signature policy for pulls. */
   readonly signature_policy: string;
+  /** The listener of published services; null: off. */
+  readonly services: ServicesConfig | null;
   /** Ports of this machine that tenants' containers may publish. */
   readonly host_ports: PortRange;
   readonly subnet: string;
@@ -101,6 +103,22 @@ export type UserNamespaceChoice = (typeof USER_NAMESPACE_CHOICES)[number];
 export type UsersChoice = (typeof USERS_CHOICES)[number];
 
 export type DiskScheduler = (typeof DISK_SCHEDULERS)[number];
+
+/** Where published services are served, and how clients reach them. */
+export interface ServicesConfig {
+  readonly host: string;
+  /** 0: a free one. */
+  readonly port: number;
+  /** Each service has a host name below it; null: a loopback address. */
+  readonly domain: ServicesDomain | null;
+}
+
+export interface ServicesDomain {
+  readonly name: string;
+  readonly scheme: "http" | "https";
+  /** The port that clients connect to; null: that of the listener. */
+  readonly port: number | null;
+}
 
 export interface PortRange {
   readonly first: number;
@@ -270,13 +288,44 @@ function portRange(read: (name: SettingName) => string): PortRange {
   return { first, last };
 }
 
+const DOMAIN = /^(?=.{1,200}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
+const DEFAULT_PORTS = { http: 80, https: 443 } as const;
+
+/** A plain domain is served as it is; a URL names the scheme and port of what stands in front. */
+function servicesDomain(read: (name: SettingName) => string): ServicesDomain | null {
+  const text = read("services_domain").toLowerCase();
+  if (text === "") return null;
+  const [, scheme, name = "", port] = /^(?:(https?):\/\/)?([^/:]*)(?::(\d{1,5}))?\/?$/.exec(text) ?? [];
+  const given = port === undefined ? null : Number(port);
+  const isUsable = DOMAIN.test(name) && !isIPv4(name) && (given === null || (given > 0 && given <= 65_535));
+  if (!isUsable || (scheme === undefined && given !== null)) refuse("services_domain", text);
+  if (scheme === undefined) return { name, scheme: "http", port: null };
+  return { name, scheme: scheme as "http" | "https", port: given ?? DEFAULT_PORTS[scheme as "http" | "https"] };
+}
+
+function servicesConfig(read: (name: SettingName) => string, console_port: number): ServicesConfig | null {
+  const [text, domain] = [read("services_listen"), servicesDomain(read)];
+  if (text === "off") return null;
+  // After port 0, which stands for a free one, comes another free one.
+  const next = console_port === 0 || console_port === 65_535 ? 0 : console_port + 1;
+  const [, address = "", port = ""] = /^(.+):(\d{1,5})$/.exec(text || `127.0.0.1:${next}`) ?? [];
+  if (address === "" || Number(port) > 65_535) refuse("services_listen", text);
+  const host = address.replace(/^\[(.*)\]$/, "$1");
+  if (domain === null && !/^(127(\.\d{1,3}){3}|::1|localhost)$/.test(host)) {
+    throw new AppError("INVALID_ARGUMENT", `HEARTH_SERVICES_LISTEN is no loopback address: '${text}'`, {
+      hint: "set HEARTH_SERVICES_DOMAIN, or listen on 127.0.0.1",
+    });
+  }
+  return { host, port: Number(port), domain };
+}
+
 /** Ports that this daemon listens on or connects to, as far as the settings tell: no container publishes them. */
-export function ownPorts({ listen_port, otlp_url, outside_issuer, ...config }: Config): number[] {
+export function ownPorts({ listen_port, services, otlp_url, outside_issuer, ...config }: Config): number[] {
   const urls = [otlp_url, outside_issuer?.jwks_url ?? null].filter((url) => url !== null).map((url) => new URL(url));
   const called = urls.map(({ port, protocol }) => Number(port) || (protocol === "https:" ? 443 : 80));
   const registries = [...config.registry_mirrors.values(), ...config.insecure_registries];
   const served = registries.map((host) => Number(/:(\d+)$/.exec(host)?.[1] ?? 0)).filter((port) => port > 0);
-  return [listen_port, ...called, ...served];
+  return [listen_port, services?.port ?? 0, ...called, ...served];
 }
 
 function uplink(read: (name: SettingName) => string): Uplink | null {
@@ -376,6 +425,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     insecure_registries: hostList("insecure_registries", read("insecure_registries").toLowerCase()),
     registry_auth_file: read("registry_auth_file") === "" ? null : resolve(read("registry_auth_file")),
     signature_policy: resolve(read("signature_policy")),
+    services: servicesConfig(read, port),
     host_ports: portRange(read),
     subnet,
     bridge,

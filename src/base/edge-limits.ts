@@ -1,5 +1,9 @@
 /** Bounds of what the daemon exchanges with others beside requests: part of `LIMITS`, with the same rules. */
+import { SERVICE_LIMITS } from "./service-limits.ts";
+
 export const EDGE_LIMITS = {
+  ...SERVICE_LIMITS,
+
   // Outgoing requests
   /** The keys of an outside issuer: how long a fetch may take, rest between two of them, how long an answer is good. */
   jwks_timeout_ms: 5_000,

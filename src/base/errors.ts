@@ -98,6 +98,17 @@ export const ERRORS = {
     "The registry of an image cannot be reached, or does not answer as a registry.",
     true,
   ),
+  SERVICE_FAILED: row(
+    502,
+    "platform",
+    "The container behind a published service closed the connection, or its answer is not HTTP within the limits.",
+  ),
+  SERVICE_UNAVAILABLE: row(
+    503,
+    "platform",
+    "The container behind a published service does not run, or nothing listens on its port.",
+    true,
+  ),
   CAPACITY_FULL: row(503, "platform", "The node lacks capacity: instances, disk space, or memory for requests.", true),
   STORAGE_FULL: row(507, "caller", "The volume or the container's disk is full."),
   START_FAILED: row(503, "platform", "The container, or an instance of the function, failed to start.", true),

@@ -72,6 +72,7 @@ export const FAILPOINTS = [
   "volumes.create.made",
   "volumes.delete.ended",
   "volumes.delete.removed",
+  "services.create.stored",
   "secrets.rotate.kept",
   "secrets.rotate.moved",
   "secrets.rotate.emptied",

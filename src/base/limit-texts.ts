@@ -197,6 +197,19 @@ const LIMIT_GROUPS = {
     image_config_bytes_max: "Size of an image's configuration as JSON.",
     restart_backoff_ms_max: "Longest pause before a restart policy starts a container again.",
   },
+  "Published services": {
+    services_max: "Published services on this node.",
+    service_requests_max: "Requests and WebSockets to published services in progress.",
+    service_requests_per_tenant_max: "Those of one tenant.",
+    service_connections_max: "Connections of clients to published services.",
+    service_connections_per_tenant_max: "Those of one tenant; above it the daemon closes each after its response.",
+    service_connect_ms: "Time in which a container accepts a connection.",
+    service_response_ms: "Time from the end of a request to the headers of the response.",
+    service_idle_ms: "Time without a byte after which a request, response or WebSocket ends.",
+    service_header_bytes_max: "Size of the headers of a response.",
+    service_wrong_tokens_max: "Wrong tokens of one source in a minute that are answered 401, later ones 429.",
+    service_expired_kept_seconds: "Time for which an expired service stays readable.",
+  },
   "Terminals and files": {
     terminal_sessions_max: "Terminal sessions on this node.",
     terminal_idle_seconds_default:

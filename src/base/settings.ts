@@ -185,6 +185,21 @@ export const SETTINGS = {
     range: `<first>-<last>, from ${LIMITS.host_port_min} to 65535`,
     about: `Ports of this machine that containers may publish; those of the operator's tenant may publish any from ${LIMITS.host_port_min}.`,
   },
+  services_listen: {
+    variable: "HEARTH_SERVICES_LISTEN",
+    fallback: "",
+    default_text: "127.0.0.1 and the port after that of HEARTH_LISTEN",
+    range: "<address>:<port>, the port from 0 to 65535, or off",
+    about: "Address and port of published services; other addresses than loopback require HEARTH_SERVICES_DOMAIN.",
+  },
+  services_domain: {
+    variable: "HEARTH_SERVICES_DOMAIN",
+    fallback: "",
+    default_text: "none; each service has a loopback address of its own",
+    range: "a domain, or an http or https URL of one without a path",
+    about:
+      "Domain below which each published service has a host name of its own; a URL names the scheme and port that clients use.",
+  },
   oci_runtime: {
     variable: "HEARTH_OCI_RUNTIME",
     fallback: "auto",

@@ -213,7 +213,8 @@ export const TENANT_LIMITS = {
     used: {
       name: "secrets",
       about: "Number of secrets and of registry credentials.",
-      sql: "(SELECT count(*) FROM secrets WHERE tenant_id = tenants.id)",
+      // Tokens of services count as services.
+      sql: "(SELECT count(*) FROM secrets WHERE tenant_id = tenants.id AND kind <> 'service')",
     },
   },
   images_max: {
@@ -320,6 +321,21 @@ export const TENANT_LIMITS = {
       name: "snapshot_mb",
       about: "Size of the files of its snapshots, in MiB.",
       sql: "(SELECT coalesce(sum(disk_mb), 0) FROM snapshots WHERE tenant_id = tenants.id)",
+    },
+  },
+  services_max: {
+    about: "Number of published services, expired ones included until the daemon removes them.",
+    counts: "published services",
+    min: 0,
+    max: 1_000_000,
+    isWhole: true,
+    share: () => LIMITS.tenant_services_default,
+    default_text: String(LIMITS.tenant_services_default),
+    above: "403",
+    used: {
+      name: "services",
+      about: "Number of its published services.",
+      sql: "(SELECT count(*) FROM services WHERE tenant_id = tenants.id)",
     },
   },
   container_memory_mb_max: {

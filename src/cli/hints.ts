@@ -28,6 +28,8 @@ const FIELDS: readonly (readonly [RegExp, string])[] = [
   [/\boverlap_seconds\b/g, "--overlap"],
   [/\btenant_id\b/g, "--tenant"],
   [/\bforce=true/g, "--force"],
+  [/\benable_websockets: true/g, "--websockets"],
+  [/\bservice_hostnames\b/g, "--service-hostname"],
 ];
 
 const replaced = (text: string, table: typeof ROUTES) =>

@@ -15,6 +15,7 @@ import { FUNCTION_VERBS } from "./verbs/functions.ts";
 import { IMAGES, TOP_IMAGE_VERBS } from "./verbs/images.ts";
 import { NAMES, NETWORKS } from "./verbs/networks.ts";
 import { SECRETS } from "./verbs/secrets.ts";
+import { PUBLISH, SERVICES } from "./verbs/services.ts";
 import { SNAPSHOTS } from "./verbs/snapshots.ts";
 import { VOLUMES } from "./verbs/volumes.ts";
 
@@ -55,6 +56,8 @@ const WORDS: Readonly<Record<string, string>> = {
   "folder|function": "a folder with hearth.toml (the current one if not given), or the name or id of a function",
   file: "a file; - or nothing reads standard input",
   session: "id",
+  port: "port in the container",
+  service: "id, or a name that only one service has",
   name: "",
   payload: "the payload, as JSON or text; - to read it from standard input",
   invocation: "id of an invocation record",
@@ -192,7 +195,7 @@ export function buildProgram(version: string, start: Start): Command {
   program.commandsGroup("Functions (also as 'hearth functions …' and 'hearth fn …'):");
   for (const verb of FUNCTION_VERBS) addVerb(program, SHARED_VERBS[verb.name] ?? verb, start);
   program.commandsGroup("Containers (also as 'hearth containers …' and 'hearth ctr …'):");
-  for (const verb of CONTAINER_VERBS) addVerb(program, verb, start);
+  for (const verb of [...CONTAINER_VERBS, PUBLISH]) addVerb(program, verb, start);
   program.commandsGroup("Images (also as 'hearth image …'):");
   for (const verb of TOP_IMAGE_VERBS) addVerb(program, verb, start);
   program.commandsGroup("Other commands:");
@@ -210,6 +213,7 @@ export function buildProgram(version: string, start: Start): Command {
   addGroup(program, NETWORKS, start);
   addGroup(program, NAMES, start);
   addGroup(program, SECRETS, start);
+  addGroup(program, SERVICES, start);
   addGroup(program, TERMINALS, start);
   addHelp(program);
   for (const one of [...DAEMON_VERBS, ...ACCESS_VERBS, COMPLETION, BENCH]) add(program, one, start);

@@ -70,6 +70,8 @@ export class Containers {
   readonly #health: HealthChecks;
   /** Removals that failed, and states that the store did not take (L3). */
   readonly #retries: Retries;
+  /** Hear of containers that nobody can ask for any more. */
+  readonly #removed: ((id: string) => void)[] = [];
 
   constructor(options: ContainersOptions) {
     this.#options = options;
@@ -126,6 +128,11 @@ export class Containers {
     this.#supervisor.close();
     this.#health.close();
     this.#retries.close();
+  }
+
+  /** Calls `listener` when a container is deleted, before it ends. */
+  onRemoved(listener: (id: string) => void): void {
+    this.#removed.push(listener);
   }
 
   /** A container counts as used from now until what is returned is called. */
@@ -334,6 +341,7 @@ export class Containers {
     const conflict = await this.#changes.write([this.#rows.hide(row.id)], eventOf(row, "removed", row.state));
     if (conflict !== null) throw new AppError("NOT_FOUND", `container '${id}' not found`);
     failpoint("containers.delete.hidden");
+    this.#tellRemoved(row.id);
     await this.#turns.run(row.id, () => this.#erase(row.id));
   }
 
@@ -345,10 +353,15 @@ export class Containers {
     const all = await this.#rows.ofTenant(tenant_id);
     for (const { id, isHeld } of all) {
       await this.#options.store.write([this.#rows.hide(id)], { durable: true });
+      this.#tellRemoved(id);
       if (isHeld) await this.#turns.run(id, () => this.#erase(id));
     }
     const left = all.find(({ isHeld }) => !isHeld);
     if (left !== undefined) throw heldElsewhere(`container '${left.id}'`);
+  }
+
+  #tellRemoved(id: string): void {
+    for (const listener of this.#removed) listener(id);
   }
 
   async environment(tenant_id: string, id: string): Promise<Readonly<Record<string, string>>> {

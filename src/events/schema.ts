@@ -15,6 +15,7 @@ const EVENT_NAMES = [
   "api_key_update",
   "tenant_update",
   "secret_update",
+  "service_update",
 ] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
 

@@ -22,7 +22,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { insertInPlace } from "../base/sql-dialect.ts";
 import type { Once, Statement, Store } from "../store/store.ts";
-import type { Route } from "./route.ts";
+import type { Recorded, Route } from "./route.ts";
 
 const REPLAYED = { "idempotent-replayed": "true" } as const;
 
@@ -35,6 +35,8 @@ export interface Keyed {
   readonly status: number;
   readonly key: string;
   readonly request_sha256: string;
+  /** Absent or null: the answer is recorded as it is. */
+  readonly recorded?: Recorded | null;
 }
 
 export interface IdempotencyOptions {
@@ -64,7 +66,7 @@ const TRIM = `DELETE FROM idempotency_keys WHERE tenant_id = ? AND seq <= (SELEC
  * route takes none. Throws INVALID_ARGUMENT.
  */
 export function keyedRequest(
-  { headers: heeded, operation, status }: Route,
+  { headers: heeded, operation, status, recorded }: Route,
   { tenant_id, key_id, container_ids }: Pick<Caller, "tenant_id" | "key_id" | "container_ids">,
   { method, url, headers }: Pick<IncomingMessage, "method" | "url" | "headers">,
   bytes: Uint8Array | null,
@@ -85,7 +87,7 @@ export function keyedRequest(
   const request_sha256 = hash.update(bytes ?? "").digest("hex");
   // A credential that does not reach all of its tenant neither sees nor takes the keys of others.
   const own = container_ids === undefined ? key : `${key_id} ${key}`;
-  return { tenant_id, route: operation, status, key: own, request_sha256 };
+  return { tenant_id, route: operation, status, key: own, request_sha256, recorded };
 }
 
 export class Idempotency {
@@ -113,7 +115,9 @@ export class Idempotency {
       const found = await this.#options.store.readOne(FIND, [tenant_id, route, key, oldest]);
       if (found === null) return await this.#first(keyed, run);
       if (found.request_sha256 !== request_sha256) throw usedBefore();
-      return new Answer(Number(found.status), JSON.parse(String(found.body)), REPLAYED);
+      const kept = JSON.parse(String(found.body));
+      const body = keyed.recorded == null ? kept : await keyed.recorded.recall(tenant_id, kept);
+      return new Answer(Number(found.status), body, REPLAYED);
     } finally {
       this.#running.delete(name);
     }
@@ -152,7 +156,7 @@ export class Idempotency {
       throw error;
     }
     const { status, body } = result instanceof Answer ? result : { status: keyed.status, body: result };
-    const text = JSON.stringify(body);
+    const text = JSON.stringify(keyed.recorded == null ? body : keyed.recorded.keep(body));
     invariant(text !== undefined && status < 300, `${keyed.route} answers what cannot be recorded`);
     try {
       if (Buffer.byteLength(text) > LIMITS.idempotency_body_bytes_max) {

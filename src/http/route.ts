@@ -109,7 +109,7 @@ interface Definition<
   readonly query?: Query;
   /**
    * Request headers that it heeds. With `Range` it answers parts of its content with 206. With `Idempotency-Key` it
-   * answers JSON, which is recorded with all that it tells: no route that shows a secret takes it. Its body is read whole,
+   * answers JSON, which is recorded with all that it tells: a route that shows a secret takes it only with `recorded`. Its body is read whole,
    * since the hash of the request covers it. With `X-Tenant-Id` it refuses a request without that header; any route refuses
    * one that names another tenant.
    */
@@ -144,6 +144,11 @@ interface Definition<
   /** Refusals beyond those that every route of its kind has. */
   readonly errors?: readonly ErrorCode[];
   readonly example?: RouteExample<Output<Response, unknown>>;
+  /**
+   * For an answer that shows a secret: `keep` returns what the record of an Idempotency-Key has of it, and `recall` makes the
+   * answer of a repeated request from that.
+   */
+  readonly recorded?: Recorded<Output<Response, unknown>>;
   readonly handler: (
     request: RouteRequest<
       Auth,
@@ -159,6 +164,12 @@ interface Definition<
           : null
     >,
   ) => Outcome<Response, Other> | Promise<Outcome<Response, Other>>;
+}
+
+/** What stands in a record in place of an answer, and the way back. */
+export interface Recorded<Body = unknown> {
+  keep(body: Body): Readonly<Record<string, string>>;
+  recall(tenant_id: string, kept: Readonly<Record<string, string>>): Promise<Body>;
 }
 
 type Outcome<Response, Other> =
@@ -192,6 +203,7 @@ export interface Route {
   readonly content: readonly string[];
   readonly errors: readonly ErrorCode[];
   readonly example: RouteExample;
+  readonly recorded: Recorded | null;
   readonly handler: (request: RouteRequest<AuthClass, unknown, unknown, unknown, Upload | null>) => unknown;
 }
 
@@ -248,6 +260,7 @@ export function route<
     content: definition.content ?? (socket === null ? [JSON_TYPE] : []),
     errors: definition.errors ?? [],
     example: definition.example ?? {},
+    recorded: (definition.recorded as Recorded | undefined) ?? null,
     // `serve` builds the request from these very schemas and this auth class.
     handler: definition.handler as Route["handler"],
   };

@@ -188,6 +188,7 @@ function addressOf({ socket }: IncomingMessage): string | null {
 /** Fields of answers that name what was made. */
 const ID_FIELDS = [
   "id",
+  "service_id",
   "container_id",
   "session_id",
   "job_id",

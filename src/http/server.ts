@@ -123,12 +123,16 @@ export interface ListenOptions {
   readonly admit?: TenantOfAddress;
 }
 
-export interface Listening {
-  /** What was really bound: `http://127.0.0.1:8700`. */
-  readonly url: string;
+/** A listening socket whose connections may be led elsewhere. */
+export interface Reachable {
   readonly port: number;
   /** True if connections to the address arrive here: the first address that leads elsewhere, or null. */
   unreached(): Promise<Unreached | null>;
+}
+
+export interface Listening extends Reachable {
+  /** What was really bound: `http://127.0.0.1:8700`. */
+  readonly url: string;
   /** Stops accepting and waits for running requests, at most `drain_ms`. Returns how many connections had to be cut. */
   close(drain_ms: number): Promise<{ readonly cut_count: number }>;
 }
@@ -153,7 +157,7 @@ export async function listen(app: App, { host, port, clock, log, limits, admit }
 }
 
 /** New connections in one turn of the event loop; those that they displace are closed at its end. */
-const BACKLOG = 1_024;
+export const BACKLOG = 1_024;
 
 function makeServer(
   app: App,
@@ -195,7 +199,7 @@ function makeServer(
 type Listener = (incoming: IncomingMessage, outgoing: ServerResponse) => unknown;
 
 /** Hands on all requests but those of a connection on which too many wait (L3). */
-function unlessCrowded(handle: Listener): Listener {
+export function unlessCrowded(handle: Listener): Listener {
   const counts = new WeakMap<Socket, number>();
   return (incoming, outgoing) => {
     // An answer has its socket from the start, unless another is on it.
@@ -212,7 +216,8 @@ function unlessCrowded(handle: Listener): Listener {
   };
 }
 
-function bind(server: Server, host: string, port: number): Promise<void> {
+/** Rejects with INTERNAL, the address and the reason. */
+export function bind(server: Server, host: string, port: number): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once("error", (cause: NodeJS.ErrnoException) => {
       const reason =

@@ -116,16 +116,29 @@ export class Secrets {
     return conflict === null;
   }
 
-  async #insert(tenant_id: string, name: string, value: Uint8Array): Promise<void> {
-    const { keys, kind, quotas } = this.#options;
+  /**
+   * Makes the statement that inserts a secret, for the batch of another concern that makes what the secret belongs to. It is
+   * enqueued at once (V2), checks no limit, and emits no event.
+   */
+  insertion(tenant_id: string, name: string, value: Uint8Array): Statement {
+    const { newest } = this.#options.keys;
     const now = this.#now();
-    const { newest } = keys;
     const sealed = seal(newest, this.#place(tenant_id, name), value);
-    const insert: Statement = {
+    return {
       sql: `INSERT INTO secrets (tenant_id, kind, name, size_bytes, created_at, updated_at, key_id, value)
         VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-      args: [tenant_id, kind, name, value.length, now, now, newest.id, sealed],
+      args: [tenant_id, this.#options.kind, name, value.length, now, now, newest.id, sealed],
     };
+  }
+
+  /** Makes the statement that deletes a secret, if there is one; for a batch like that of `insertion`. */
+  deletion(tenant_id: string, name: string): Statement {
+    return { sql: `DELETE FROM secrets WHERE ${AT}`, args: [tenant_id, this.#options.kind, name] };
+  }
+
+  async #insert(tenant_id: string, name: string, value: Uint8Array): Promise<void> {
+    const { quotas } = this.#options;
+    const insert = this.insertion(tenant_id, name, value);
     const checks: readonly Guard[] = [
       { statement: activeTenant(tenant_id), refusal: unknownCredential },
       ...quotas.guards(tenant_id, { secrets_max: 1 }),

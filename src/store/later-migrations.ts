@@ -164,4 +164,41 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
       END`,
     ],
   },
+  {
+    version: 21,
+    statements: [
+      // Published services; the token of each is a secret of the kind `service` under its id. `address`: null while a domain is set.
+      `CREATE TABLE services (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        tenant_id TEXT NOT NULL,
+        node_seq INTEGER NOT NULL,
+        container_id TEXT NOT NULL,
+        name TEXT NOT NULL,
+        target_port INTEGER NOT NULL,
+        auth_mode TEXT NOT NULL,
+        enable_websockets INTEGER NOT NULL,
+        label TEXT NOT NULL UNIQUE,
+        address TEXT,
+        hostname TEXT UNIQUE,
+        created_at INTEGER NOT NULL,
+        rotated_at INTEGER,
+        expires_at INTEGER,
+        UNIQUE (container_id, name),
+        UNIQUE (node_seq, address)
+      )`,
+      "CREATE INDEX services_in_order ON services (tenant_id, seq)",
+      "CREATE INDEX services_of_node ON services (node_seq, seq)",
+      "CREATE INDEX services_by_expiry ON services (expires_at) WHERE expires_at IS NOT NULL",
+      // Services end with their container, in the batch that hides it.
+      `CREATE TRIGGER services_end AFTER UPDATE OF is_removing ON containers WHEN NEW.is_removing = 1 BEGIN
+        DELETE FROM services WHERE container_id = NEW.id;
+      END`,
+      `CREATE TRIGGER service_tokens_end AFTER DELETE ON services BEGIN
+        DELETE FROM secrets WHERE tenant_id = OLD.tenant_id AND kind = 'service' AND name = OLD.id;
+      END`,
+      // JSON: host names that services of the tenant may have.
+      "ALTER TABLE tenants ADD COLUMN service_hostnames TEXT NOT NULL DEFAULT '[]'",
+    ],
+  },
 ];

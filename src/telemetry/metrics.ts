@@ -16,6 +16,7 @@ import type { StoreStats } from "../store/store.ts";
 import { Distribution, type Values } from "./distribution.ts";
 import { FunctionSeries } from "./function-series.ts";
 import { addMachineSeries, type MachineSources } from "./machine-series.ts";
+import { ServiceSeries } from "./service-series.ts";
 
 export interface MetricsOptions {
   readonly version: string;
@@ -69,6 +70,8 @@ export class Metrics {
   readonly #waits: Values;
   readonly #batches: Values;
   readonly #commits: Values;
+  /** Published services. */
+  readonly services: ServiceSeries;
   readonly #refreshers: ((now: Now) => void)[] = [];
 
   constructor({ version, node_id, sources }: MetricsOptions) {
@@ -114,6 +117,7 @@ export class Metrics {
     this.#readAudit();
     this.#readProcess();
     addMachineSeries(this.#registry, sources.machine);
+    this.services = new ServiceSeries(this.#registry);
     const info = this.#gauge("hearth_build_info", "Always 1; the labels name the version.", [
       "version",
       "node_version",

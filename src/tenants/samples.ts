@@ -22,6 +22,7 @@ const tenant: TenantRecord = {
   name: "acme",
   state: "active",
   limits: { ...defaults, requests_per_second: 100, functions_max: 50 },
+  service_hostnames: [],
   created_at: 1795250210,
 };
 
@@ -66,6 +67,7 @@ const usage: TenantDetail["usage"] = {
   disk_mb: 4_096,
   snapshots: 1,
   snapshot_mb: 12,
+  services: 1,
   container_memory_mb: 1_024,
   execs: 1,
   streams: 1,

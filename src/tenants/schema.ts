@@ -1,6 +1,7 @@
 /** Shapes of tenants, their limits, API keys and access tokens. */
 import { z } from "zod";
 import { SCOPES, type Scope } from "../base/caller.ts";
+import { GRANT } from "../base/hostnames.ts";
 import { LIMITS } from "../base/limits.ts";
 import { epochSeconds, nextCursor, queryFlag, wellFormed, whole } from "../base/schema.ts";
 import { eachLimit, TENANT_USES, type UseName } from "../base/tenant-limits.ts";
@@ -42,10 +43,18 @@ export type GivenLimits = z.output<typeof someLimits>;
 
 const tenantName = name.describe("Unique among tenants.");
 
+const serviceHostnames = z
+  .array(
+    z.string().max(LIMITS.service_hostname_length_max).regex(GRANT, { error: "must be a host name, or *. and one" }),
+  )
+  .max(LIMITS.service_hostname_grants_max)
+  .describe("Host names that its published services may have: app.example.com, or *.example.com for all below it.");
+
 export const createTenant = z
   .object({
     name: tenantName,
     limits: someLimits.default({}).describe("Absent or `default`: the default of this node; null: no limit."),
+    service_hostnames: serviceHostnames.default([]),
   })
   .meta({ id: "CreateTenant" });
 export type CreateTenant = z.output<typeof createTenant>;
@@ -57,6 +66,7 @@ export const updateTenant = z
     limits: someLimits
       .default({})
       .describe("Absent limits stay; null: no limit; `default`: the default of this node again."),
+    service_hostnames: serviceHostnames.optional(),
   })
   .meta({ id: "UpdateTenant" });
 export type UpdateTenant = z.output<typeof updateTenant>;
@@ -69,6 +79,7 @@ export const tenantRecord = z
     name: z.string().describe("Unique among tenants."),
     state: z.enum(TENANT_STATES).describe("deleting: its keys are revoked, and the daemon removes its resources."),
     limits: tenantLimits,
+    service_hostnames: z.array(z.string()).describe("Host names that its published services may have."),
     created_at: epochSeconds,
   })
   .meta({ id: "Tenant" });

@@ -45,7 +45,7 @@ import {
   type UpdateTenant,
 } from "./schema.ts";
 
-const COLUMNS = `${ROW_NUMBER} AS seq, id, name, state, created_at, limits`;
+const COLUMNS = `${ROW_NUMBER} AS seq, id, name, state, created_at, limits, service_hostnames`;
 const SELECT = `SELECT ${COLUMNS} FROM tenants`;
 /** With what is in use of each limit, as far as the store knows it. */
 const SELECT_USES = `SELECT ${[
@@ -152,9 +152,9 @@ export class Tenants {
   }
 
   /** Throws NAME_TAKEN. */
-  async create({ name, limits }: CreateTenant): Promise<TenantRecord> {
+  async create({ name, limits, service_hostnames }: CreateTenant): Promise<TenantRecord> {
     const tenant_id = this.#options.ids.next("ten");
-    await this.#insert(tenant_id, name, split(limits).own, []);
+    await this.#insert(tenant_id, name, split(limits).own, [], service_hostnames);
     return this.#get(tenant_id);
   }
 
@@ -163,11 +163,21 @@ export class Tenants {
     return this.#insert(tenant_id, name, {}, guards);
   }
 
-  async #insert(tenant_id: string, name: string, own: Partial<TenantLimits>, guards: readonly Guard[]): Promise<void> {
+  async #insert(
+    tenant_id: string,
+    name: string,
+    own: Partial<TenantLimits>,
+    guards: readonly Guard[],
+    service_hostnames: readonly string[] = [],
+  ): Promise<void> {
     const { events, clock } = this.#options;
     const insert: Statement = {
-      sql: "INSERT INTO tenants (id, name, created_at, limits) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-      args: [tenant_id, name, toEpochSeconds(clock.epochMs()), JSON.stringify(own)],
+      sql: `INSERT INTO tenants (id, name, created_at, limits, service_hostnames) VALUES (?, ?, ?, ?, ?)
+        ON CONFLICT DO NOTHING`,
+      args: [
+        ...[tenant_id, name, toEpochSeconds(clock.epochMs())],
+        ...[JSON.stringify(own), JSON.stringify(service_hostnames)],
+      ],
       expect_changes: 1,
     };
     const statements = [insert, ...guards.map(({ statement }) => statement)];
@@ -207,10 +217,10 @@ export class Tenants {
   }
 
   /** Changes what is given. A limit below what is in use stops what is new, not what is there. Throws NOT_FOUND, NAME_TAKEN. */
-  async update(tenant_id: string, { name, limits }: UpdateTenant): Promise<TenantRecord> {
+  async update(tenant_id: string, { name, limits, service_hostnames }: UpdateTenant): Promise<TenantRecord> {
     const { limitFiles } = this.#options;
     const record = await this.#get(tenant_id);
-    const fields = Object.entries(given({ ...limits, name }));
+    const fields = Object.entries(given({ ...limits, name, service_hostnames }));
     if (fields.length === 0) return record;
     const { own: set, cleared } = split(limits);
     const own = Object.entries(set);
@@ -221,9 +231,14 @@ export class Tenants {
       cleared,
     );
     const statement: Statement = {
-      sql: `${updateUnlessTaken("tenants")} SET name = coalesce(?, name), limits = ${changed}
-        WHERE id = ? AND state = 'active'`,
-      args: [name ?? null, ...own.map(([, value]) => JSON.stringify(value)), tenant_id],
+      sql: `${updateUnlessTaken("tenants")} SET name = coalesce(?, name),
+        service_hostnames = coalesce(?, service_hostnames), limits = ${changed} WHERE id = ? AND state = 'active'`,
+      args: [
+        name ?? null,
+        service_hostnames === undefined ? null : JSON.stringify(service_hostnames),
+        ...own.map(([, value]) => JSON.stringify(value)),
+        tenant_id,
+      ],
       expect_changes: 1,
     };
     const data = { tenant_id, ...Object.fromEntries(fields.map(([field, value]) => [toldAs(field), value])) };
@@ -355,6 +370,7 @@ export class Tenants {
       name: String(row.name),
       state: row.state === "deleting" ? "deleting" : "active",
       limits: this.#options.quotas.effective(tenant_id, ownLimits(row)),
+      service_hostnames: JSON.parse(String(row.service_hostnames)) as string[],
       created_at: Number(row.created_at),
     };
   }

@@ -62,17 +62,45 @@ describe("the configuration", () => {
       const config = readConfig(environment, []);
       return [Object.fromEntries(config.registry_mirrors), config.insecure_registries, ownPorts(config)];
     };
-    expect(read("", "")).toEqual([{}, [], [8700]]);
+    expect(read("", "")).toEqual([{}, [], [8700, 8701]]);
     expect(read("Docker.io=127.0.0.1:5000, ghcr.io=Mirror.test", "Host.test,[::1]:5001")).toEqual([
       { "docker.io": "127.0.0.1:5000", "ghcr.io": "mirror.test" },
       ["host.test", "[::1]:5001"],
       // No container may publish their ports and so take their place.
-      [8700, 5000, 5001],
+      [8700, 8701, 5000, 5001],
     ]);
     expect(readConfig({}, []).signature_policy).toBe("/etc/containers/policy.json");
     expect(readConfig({}, []).registry_auth_file).toBeNull();
     expect(readConfig({ HEARTH_REGISTRY_AUTH_FILE: "/p/../auth.json" }, []).registry_auth_file).toBe("/auth.json");
     expect(readConfig({ HEARTH_SIGNATURE_POLICY: "/p/../q.json" }, []).signature_policy).toBe("/q.json");
+  });
+
+  it("reads where published services are served", () => {
+    const read = (listen: string, domain = "", console = "") =>
+      readConfig({ HEARTH_SERVICES_LISTEN: listen, HEARTH_SERVICES_DOMAIN: domain, HEARTH_LISTEN: console }, [])
+        .services;
+    expect(read("")).toEqual({ host: "127.0.0.1", port: 8_701, domain: null });
+    expect(read("", "", "127.0.0.1:0")).toMatchObject({ port: 0 });
+    expect(read("", "", "0.0.0.0:65535")).toMatchObject({ host: "127.0.0.1", port: 0 });
+    expect(read("off", "svc.example.com")).toBeNull();
+    const own = { name: "svc.example.com", scheme: "http", port: null };
+    expect(read("0.0.0.0:80", "SVC.example.com")).toEqual({ host: "0.0.0.0", port: 80, domain: own });
+    expect(read("[::1]:80", "https://svc.example.com/")?.domain).toEqual({ ...own, scheme: "https", port: 443 });
+    expect(read("", "http://svc.example.com:8080")?.domain).toEqual({ ...own, port: 8_080 });
+    for (const listen of ["0.0.0.0:80", "10.0.0.1:80", "::80", "127.0.0.1", "127.0.0.1:70000", "on"]) {
+      expect(() => read(listen)).toThrow(/HEARTH_SERVICES_LISTEN/);
+    }
+    for (const domain of [
+      "svc.example.com:80",
+      "https://a/b",
+      "ftp://a.example",
+      "10.0.0.1",
+      "-a.example",
+      "a..b",
+      "a b",
+    ]) {
+      expect(() => read("", domain)).toThrow(/HEARTH_SERVICES_DOMAIN/);
+    }
   });
 
   it("reads what tenants share of which device", () => {

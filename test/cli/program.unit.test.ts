@@ -154,7 +154,7 @@ describe("completion", () => {
     expect(await complete("ls", "--j")).toEqual(["--json"]);
     expect(await complete("completion", "")).toEqual(["bash", "zsh", "fish"]);
     expect(await complete("help", "")).toEqual(expect.arrayContaining(["settings", "limits", "invoke", "volumes"]));
-    expect(await complete("help", "se")).toEqual(["settings", "secrets"]);
+    expect(await complete("help", "se")).toEqual(["settings", "secrets", "services"]);
     expect(await complete("init", "--runtime", "py")).toEqual(["python3", "python"]);
     expect(await complete("deploy", ".", "--d")).toEqual(["--dry-run"]);
   });

@@ -112,6 +112,7 @@ describe("a store of schema 2", () => {
       created_at: 1,
       state: "active",
       limits: "{}",
+      service_hostnames: "[]",
     });
   });
 });
@@ -293,5 +294,43 @@ describe("a store of schema 15", () => {
     const images = new ImageRows(store);
     expect([await images.ids(), await images.megabytes("a"), await images.count("a")]).toEqual([[], 0, 0]);
     expect(await images.uses("a")).toEqual(new Map([["aa", 1]]));
+  });
+});
+
+describe("a store of schema 20", () => {
+  const scratch = scratchStores();
+
+  it("gets services that end with their container, and take their tokens along", async () => {
+    const { open } = scratch();
+    const old = open({ migrations: MIGRATIONS.filter(({ version }) => version <= 20) });
+    await old.write([
+      { sql: "INSERT INTO tenants (id, name, created_at) VALUES ('ten_a', 'a', 1)" },
+      ...["ctr_a", "ctr_b"].map((id) => ({
+        sql: `INSERT INTO containers (id, tenant_id, node_seq, name, state, is_wanted, is_removing, make, memory_limit_mb, labels,
+          environment, oom_killed, restart_count, created_at_ms)
+          VALUES (?, 'ten_a', 1, ?, 'running', 1, 0, '{}', 256, '{}', '{}', 0, 0, 1)`,
+        args: [id, id],
+      })),
+    ]);
+    await old.close();
+    const store = open();
+    const service = (id: string, container_id: string) => [
+      {
+        sql: `INSERT INTO services (id, tenant_id, node_seq, container_id, name, target_port, auth_mode, enable_websockets,
+          label, created_at) VALUES (?, 'ten_a', 1, ?, 'web', 80, 'service_token', 0, ?, 1)`,
+        args: [id, container_id, id],
+      },
+      {
+        sql: `INSERT INTO secrets (tenant_id, kind, name, size_bytes, created_at, updated_at, key_id, value)
+          VALUES ('ten_a', 'service', ?, 1, 1, 1, 'k', x'00')`,
+        args: [id],
+      },
+    ];
+    await store.write([...service("svc_a", "ctr_a"), ...service("svc_b", "ctr_b")]);
+    await store.write([{ sql: "UPDATE containers SET is_removing = 1 WHERE id = 'ctr_a'" }]);
+    expect(await store.read("SELECT id FROM services")).toEqual([{ id: "svc_b" }]);
+    expect(await store.read("SELECT name FROM secrets")).toEqual([{ name: "svc_b" }]);
+    await store.write([{ sql: "DELETE FROM services WHERE id = 'svc_b'" }]);
+    expect(await store.read("SELECT name FROM secrets")).toEqual([]);
   });
 });

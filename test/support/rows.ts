@@ -26,6 +26,7 @@ const TABLES = {
   snapshots: "SELECT * FROM snapshots ORDER BY seq",
   snapshot_schedules: "SELECT * FROM snapshot_schedules ORDER BY seq",
   secrets: "SELECT * FROM secrets ORDER BY seq",
+  services: "SELECT * FROM services ORDER BY seq",
   volumes: "SELECT * FROM volumes ORDER BY seq",
 };
 

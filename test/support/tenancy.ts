@@ -41,6 +41,7 @@ export type Ids = Readonly<
     | "path"
     | "session_id"
     | "snapshot_id"
+    | "service_id"
     | "other_id"
     | "registry"
     | "version"
@@ -99,7 +100,7 @@ export function without(ids: readonly string[], { status, headers, text }: Seen)
 /** Ids as good as any, of the same lengths as `of`, that nothing has. */
 export function missing(ids: Ids): Ids {
   const { function_id, invocation_id, name, key_id, tenant_id, operation_id, path } = ids;
-  const { container_id, context_id, job_id, session_id, registry, snapshot_id, other_id } = ids;
+  const { container_id, context_id, job_id, session_id, registry, snapshot_id, other_id, service_id } = ids;
   const other = (id: string, from: number) => id.slice(0, from) + id.slice(from).replace(/./g, "7");
   return {
     function_id: other(function_id, "fn_".length),
@@ -115,6 +116,7 @@ export function missing(ids: Ids): Ids {
     pid: "4000000",
     session_id: other(session_id, "sess_".length),
     snapshot_id: other(snapshot_id, "snp_".length),
+    service_id: other(service_id, "svc_".length),
     other_id: other(other_id, "snp_".length).replace(/.$/, "8"),
     path: other(path, 0),
     registry: registry.replace(/^[^.]*/, (host) => "7".repeat(host.length)),
@@ -202,7 +204,9 @@ async function makeContainer(call: Call, name: string) {
   const registry = `${name}-registry.example`;
   await call("PUT", `/api/oci/registries/${registry}`, { username: `${name}-user`, password: `${name}-password` });
   const { session_id } = await call("POST", "/api/terminal/sessions", { container_id });
-  return { container_id, job_id, pid: stdout.trim() as string, path, session_id, registry };
+  const service = { name: `${name}-service`, target_port: 8_080 };
+  const { service_id } = await call("POST", `/api/containers/${container_id}/services`, service);
+  return { container_id, job_id, pid: stdout.trim() as string, path, session_id, registry, service_id };
 }
 
 /** Two snapshots of a container, and schedules that come due after the test, of the container and of its volume. */
@@ -240,6 +244,7 @@ export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unk
     volumes: await get("/api/volumes"),
     files: await get(`/api/volumes/${name}/ls`),
     secrets: await get("/api/secrets"),
+    services: await get("/api/services"),
     registries: await get("/api/oci/registries"),
     images: await get("/api/oci/images"),
     image: await get(`/api/oci/images/inspect?reference=${name}`),

@@ -91,11 +91,13 @@ export async function getTenant(session: Session, [tenant = ""]: Words): Promise
 export async function updateTenant(session: Session, [tenant = ""]: Words, flags: Flags): Promise<void> {
   const limits = limitsOf(flags);
   const name = flags.name as string | undefined;
-  if (name === undefined && Object.keys(limits).length === 0) {
+  const service_hostnames = flags.serviceHostname as string[] | undefined;
+  if (name === undefined && service_hostnames === undefined && Object.keys(limits).length === 0) {
     throw usage("nothing to update: no field given", "list the flags with: hearth tenants update --help");
   }
   const params = { tenant_id: await session.tenantId(tenant) };
-  const updated = await session.client().request("PATCH /api/tenants/:tenant_id", { params, body: { name, limits } });
+  const body = { name, limits, service_hostnames };
+  const updated = await session.client().request("PATCH /api/tenants/:tenant_id", { params, body });
   session.show(updated, () => sentence(updated));
 }
 

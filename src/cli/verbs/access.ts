@@ -148,7 +148,16 @@ const TENANTS: Group = {
       name: "update",
       words: ["<tenant>"],
       summary: "rename a tenant or change its limits (<n>: a number or default)",
-      flags: [{ flags: "--name <name>", about: "new name of the tenant" }, ...LIMIT_FLAGS, ...NO_LIMIT_FLAGS],
+      flags: [
+        { flags: "--name <name>", about: "new name of the tenant" },
+        {
+          flags: "--service-hostname <name>",
+          about: "grant a host name to its services, or *. and one; repeatable, replaces the earlier ones",
+          parse: collect,
+        },
+        ...LIMIT_FLAGS,
+        ...NO_LIMIT_FLAGS,
+      ],
       examples: ["hearth tenants update acme --instances-max 20 --functions-max default --no-requests-per-second"],
       load: async () => (await import("../access/tenants.ts")).updateTenant,
     },
