@@ -9,6 +9,7 @@
  * L3 A failed start leaves no container in `starting`, also when the store refuses to note it: that is repeated until
  *    the store takes it.
  */
+import { EventEmitter } from "node:events";
 import { KeyedMutex } from "../base/concurrency.ts";
 import { AppError, publicText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
@@ -70,8 +71,8 @@ export class Containers {
   readonly #health: HealthChecks;
   /** Removals that failed, and states that the store did not take (L3). */
   readonly #retries: Retries;
-  /** Hear of containers that nobody can ask for any more. */
-  readonly #removed: ((id: string) => void)[] = [];
+  /** `removed`: a container is deleted, before it ends. */
+  readonly deletions = new EventEmitter<{ removed: [id: string] }>();
 
   constructor(options: ContainersOptions) {
     this.#options = options;
@@ -128,11 +129,6 @@ export class Containers {
     this.#supervisor.close();
     this.#health.close();
     this.#retries.close();
-  }
-
-  /** Calls `listener` when a container is deleted, before it ends. */
-  onRemoved(listener: (id: string) => void): void {
-    this.#removed.push(listener);
   }
 
   /** A container counts as used from now until what is returned is called. */
@@ -341,7 +337,7 @@ export class Containers {
     const conflict = await this.#changes.write([this.#rows.hide(row.id)], eventOf(row, "removed", row.state));
     if (conflict !== null) throw new AppError("NOT_FOUND", `container '${id}' not found`);
     failpoint("containers.delete.hidden");
-    this.#tellRemoved(row.id);
+    this.deletions.emit("removed", row.id);
     await this.#turns.run(row.id, () => this.#erase(row.id));
   }
 
@@ -353,15 +349,11 @@ export class Containers {
     const all = await this.#rows.ofTenant(tenant_id);
     for (const { id, isHeld } of all) {
       await this.#options.store.write([this.#rows.hide(id)], { durable: true });
-      this.#tellRemoved(id);
+      this.deletions.emit("removed", id);
       if (isHeld) await this.#turns.run(id, () => this.#erase(id));
     }
     const left = all.find(({ isHeld }) => !isHeld);
     if (left !== undefined) throw heldElsewhere(`container '${left.id}'`);
-  }
-
-  #tellRemoved(id: string): void {
-    for (const listener of this.#removed) listener(id);
   }
 
   async environment(tenant_id: string, id: string): Promise<Readonly<Record<string, string>>> {

@@ -77,7 +77,7 @@ export class Services {
     this.#options = options;
     this.#rows = new ServiceRows(options.store, options.node);
     this.#readiness = new Readiness(options.clock);
-    options.containers.onRemoved((container_id) => this.#containerRemoved(container_id));
+    options.containers.deletions.on("removed", (container_id) => this.#containerRemoved(container_id));
   }
 
   /** Serves the services of an earlier daemon again. `serving`: null where published services are off. */

@@ -111,6 +111,10 @@ function join(client: Socket, backend: Socket, head: Buffer, backend_head: Buffe
     // Bytes in one direction pass both: a side that only listens is not idle.
     socket.setTimeout(LIMITS.service_idle_ms, () => socket.destroy());
     socket.on("error", () => socket.destroy());
+    // No WebSocket is open in one direction alone: what is on its way arrives, and that was it.
+    socket.once("end", () => {
+      for (const one of [socket, other]) one.setTimeout(LIMITS.service_half_closed_ms);
+    });
     socket.once("close", () => {
       other.destroySoon();
       open_count--;

@@ -2,6 +2,7 @@
 
 /** Serves HTTP and WebSockets on port 8080. */
 const HONEST = `
+for (const fault of ["uncaughtException", "unhandledRejection"]) process.on(fault, (error) => console.error(error));
 const http = require("node:http"), crypto = require("node:crypto");
 const seen = { connections: 0 };
 const server = http.createServer(async (request, response) => {
@@ -30,7 +31,7 @@ const server = http.createServer(async (request, response) => {
   if (path === "/trailers") { response.writeHead(200, { trailer: "x-sum" }); response.write("a"); response.addTrailers({ "x-sum": "42" }); return response.end(); }
   if (path === "/hop") { response.writeHead(200, { connection: "close, x-secret-hop", "x-secret-hop": "1", "proxy-authenticate": "x", "x-kept": "1" }); return response.end(); }
   if (path === "/policy") { response.writeHead(200, { "referrer-policy": "no-referrer" }); return response.end(); }
-  if (path === "/early") { response.writeHead(413, { connection: "close" }); return response.end("too large"); }
+  if (path === "/early") { response.writeHead(413); return response.end("too large"); }
   if (path === "/seen") return response.end(JSON.stringify(seen));
   const hash = crypto.createHash("sha256");
   let bytes = 0;
