@@ -310,11 +310,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await engine.openNames();
   const services_listeners = await published.listen();
   void tenant_images.boot();
-  undo.add(async () => containers.close());
-  undo.add(async () => volumes.close());
-  undo.add(async () => snapshots.close());
-  undo.add(async () => schedules.close());
-  undo.add(async () => terminals.close());
+  for (const part of [containers, volumes, snapshots, schedules, terminals]) undo.add(async () => part.close());
   await operations.boot();
   schedules.begin();
   void tenants.resume();

@@ -213,7 +213,6 @@ export const TENANT_LIMITS = {
     used: {
       name: "secrets",
       about: "Number of secrets and of registry credentials.",
-      // Tokens of services count as services.
       sql: "(SELECT count(*) FROM secrets WHERE tenant_id = tenants.id AND kind <> 'service')",
     },
   },
@@ -324,7 +323,7 @@ export const TENANT_LIMITS = {
     },
   },
   services_max: {
-    about: "Number of published services, expired ones included until the daemon removes them.",
+    about: "Number of published services, expired ones included until their removal.",
     counts: "published services",
     min: 0,
     max: 1_000_000,

@@ -235,9 +235,7 @@ export class Containers {
   }
 
   /** True if the store has the container. */
-  async exists(id: string): Promise<boolean> {
-    return (await this.#rows.byIdAlone(id)) !== null;
-  }
+  readonly exists = async (id: string): Promise<boolean> => (await this.#rows.byIdAlone(id)) !== null;
 
   /** Does work on a container that must neither start nor end meanwhile. */
   inTurn<Result>(id: string, work: () => Promise<Result>): Promise<Result> {

@@ -104,6 +104,9 @@ function headText(message: string, headers: readonly string[]): string {
   return `${text}\r\n`;
 }
 
+/** Lets a socket wait for its last bytes, and no longer. */
+const hurry = (socket: Socket) => socket.setTimeout(LIMITS.service_half_closed_ms);
+
 /** Passes bytes in both directions until one side ends (W1). */
 function join(client: Socket, backend: Socket, head: Buffer, backend_head: Buffer, end: () => void): void {
   let open_count = 2;
@@ -113,7 +116,8 @@ function join(client: Socket, backend: Socket, head: Buffer, backend_head: Buffe
     socket.on("error", () => socket.destroy());
     // No WebSocket is open in one direction alone: what is on its way arrives, and that was it.
     socket.once("end", () => {
-      for (const one of [socket, other]) one.setTimeout(LIMITS.service_half_closed_ms);
+      hurry(socket);
+      hurry(other);
     });
     socket.once("close", () => {
       other.destroySoon();
