@@ -122,13 +122,18 @@ export class Users {
     const guard = {
       sql: `UPDATE users SET password = ? WHERE id = ? AND password = ?
         AND EXISTS (SELECT 1 FROM tenants WHERE id = tenant_id AND state = 'active')`,
-      args: [isOutdated ? await this.#options.passwords.hash(password) : row.password, row.user_id, row.password],
+      args: [isOutdated ? await this.#rehash(password, row) : row.password, row.user_id, row.password],
       expect_changes: 1,
     };
     const { conflict, changes } = await store.write([guard, ...statements], { durable: true });
     if (conflict !== null) throw new AppError("UNAUTHORIZED", "wrong e-mail address or password");
     if ((changes[2] ?? 0) > 0) this.#forgetLogins(row.tenant_id);
     return this.#session(login, recordOf(row));
+  }
+
+  /** A hash with the present parameters. Where too many passwords wait, the earlier one stays until the next sign-in. */
+  #rehash(password: string, { password: stored }: UserRow): Promise<string> {
+    return this.#options.passwords.hash(password).catch(() => stored);
   }
 
   /** Throws UNAUTHORIZED, FORBIDDEN while users are off, RATE_LIMITED. */

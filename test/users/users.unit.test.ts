@@ -2,12 +2,15 @@
 import { describe, expect, it } from "vitest";
 import { network } from "../../src/base/addresses.ts";
 import type { Clock } from "../../src/base/clock.ts";
+import { AppError } from "../../src/base/errors.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import type { Guard } from "../../src/store/store.ts";
 import { Attempts } from "../../src/users/attempts.ts";
 import { Logins } from "../../src/users/logins.ts";
 import { Passwords } from "../../src/users/passwords.ts";
 import { attemptSource } from "../../src/users/routes.ts";
+import { Users } from "../../src/users/service.ts";
 import { scratchStores } from "../store/scratch.ts";
 
 const handClock = () => {
@@ -110,6 +113,40 @@ describe("the source of an attempt", () => {
       expect(from("192.0.2.1", nonsense, ["192.0.2.0/24"])).toBe("192.0.2.1");
     }
     expect(from("::1", "2001:db8:1:2:3::4", ["::1"])).toBe("20010db800010002/64");
+  });
+});
+
+describe("a sign-in", () => {
+  const scratch = scratchStores();
+
+  it("replaces a hash with earlier parameters, and none while too many passwords wait", async () => {
+    const { clock } = handClock();
+    const store = scratch().open();
+    const ids = randomIds();
+    const tenants = {
+      createWith: (tenant_id: string, name: string, guards: readonly Guard[]) => {
+        const sql = "INSERT INTO tenants (id, name, created_at) VALUES (?, ?, 1)";
+        return store.write([{ sql, args: [tenant_id, name] }, ...guards.map(({ statement }) => statement)]);
+      },
+    };
+    const usersWith = (passwords: Passwords) =>
+      new Users({
+        ...{ store, clock, ids, tenants, passwords, choice: "on", users_max: 10 },
+        keys: { loginToken: async () => "token", forget: () => {} },
+        logins: new Logins({ store, clock, ids }),
+        attempts: new Attempts(clock),
+      });
+    const asked = { email: "a@x", password: "correct horse" };
+    await usersWith(new Passwords({ ...CHEAP, memory_kib: 32 })).register({ ...asked, name: "A" }, "s");
+    const stored = async () => String((await store.readOne("SELECT password FROM users"))?.password);
+    expect(await stored()).toContain("m=32,");
+    const busy = new Passwords(CHEAP);
+    busy.hash = () => Promise.reject(new AppError("CAPACITY_FULL", "too many"));
+    expect((await usersWith(busy).login(asked, "s")).access_token).toBe("token");
+    expect(await stored()).toContain("m=32,");
+    await usersWith(new Passwords(CHEAP)).login(asked, "s");
+    expect(await stored()).toContain("m=64,");
+    await usersWith(new Passwords(CHEAP)).login(asked, "s");
   });
 });
 
