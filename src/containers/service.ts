@@ -50,6 +50,7 @@ import { containerStates } from "./states.ts";
 import { Supervisor } from "./supervisor.ts";
 import { View } from "./view.ts";
 
+export { checkName } from "./network/schema.ts";
 export {
   type ContainerCopy,
   type ContainerOrigin,

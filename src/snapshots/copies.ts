@@ -11,7 +11,7 @@ import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
-import { type ContainerRow, type Containers, settingsOf } from "../containers/service.ts";
+import { type ContainerRow, type Containers, checkName, settingsOf } from "../containers/service.ts";
 import type { Engine, SubvolumeName } from "../engine/ports.ts";
 import type { AcceptedOperation, OperationRecord } from "../operations/schema.ts";
 import {
@@ -109,6 +109,8 @@ export class Copies {
     once: Once | null,
   ): Promise<AcceptedCopy> {
     const copies = this.wanted(row, body);
+    const { settings, network_mode } = row.details;
+    if (settings !== null) checkNames(copies, network_mode, settings);
     const { resume_policy, labels, ttl_seconds } = body;
     if (row.volume_id !== null && (resume_policy === "immediate" || ttl_seconds != null)) {
       const field = ttl_seconds == null ? "resume_policy" : "ttl_seconds";
@@ -167,6 +169,7 @@ export class Copies {
     const moment_id = this.#options.ids.next(MOMENT);
     const plan = await this.forkPlan(row, body, moment_id);
     const copies = this.wanted(row, body);
+    checkNames(copies, network_mode, row);
     const input: ForkInput = {
       ...{ container_id: row.id, moment_id, kept: plan.volumes, copies },
       ...{ consistency_mode, network_mode, volume_mode, volumes, resume_policy },
@@ -335,6 +338,16 @@ export class Copies {
     const length_max = name.length <= dns_label_length_max ? dns_label_length_max : name_length_max;
     return `${name.slice(0, length_max - suffix.length).trimEnd()}${suffix}`;
   }
+}
+
+/** Throws INVALID_ARGUMENT if copies that keep a network, or names, cannot be resolved. Old snapshots have neither field. */
+function checkNames(
+  copies: readonly Wanted[],
+  network_mode: Modes["network_mode"],
+  { network = null, dns = false }: Partial<Pick<ContainerRow, "network" | "dns">>,
+): void {
+  if (network_mode === "reset") return;
+  for (const { name } of copies) checkName({ name, network, dns });
 }
 
 function nameOf(pattern: string, number: number, count: number): string {

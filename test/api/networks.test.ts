@@ -1,0 +1,111 @@
+/** Private networks through the API and the command line: forks and clones, limits, refusals, lists. */
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { operatorOf } from "../support/command.ts";
+import { ContainerUser } from "../support/containers.ts";
+import { type Answer, Daemon, KEY } from "../support/daemon.ts";
+import { ask, SERVER } from "../support/private-networks.ts";
+import { SnapshotUser } from "../support/snapshots.ts";
+
+type Json = Answer["body"];
+
+const daemon = new Daemon();
+const containers = new ContainerUser(daemon);
+const snapshots = new SnapshotUser(daemon);
+const operator = operatorOf(daemon);
+
+beforeAll(async () => {
+  await daemon.start({ HEARTH_CELLS: "0" });
+});
+afterAll(async () => {
+  operator.dispose();
+  await daemon.dispose();
+});
+
+const create = (name: string, more: object = {}, key = KEY) =>
+  daemon.call("POST", "/api/containers", { name, memory_limit_mb: 256, ...more }, { "x-api-key": key });
+const serve = (name: string, more: object = {}) =>
+  containers.create({ name, memory_limit_mb: 256, command: ["python3", "-c", SERVER, name], ...more });
+
+describe("a copy of a member", () => {
+  it("is in the network with preserve_ns, under its own name, and in none with reset", async () => {
+    const source = await serve("source", { network: "shop", dns: true });
+    const watcher = await serve("watcher", { network: "shop" });
+    const { snapshot_id } = await snapshots.take("source", { network_mode: "preserve_ns" });
+    const fork = (name: string, network_mode: string) =>
+      snapshots.call("POST", "/api/containers/source/fork?execution=sync", {
+        ...{ name, network_mode, resume_policy: "immediate" },
+      });
+    for (const [name, mode] of [
+      ["kept", "preserve_ns"],
+      ["alone", "reset"],
+    ] as const) {
+      const answer = await fork(name, mode);
+      expect([name, answer.status], JSON.stringify(answer.body)).toEqual([name, 200]);
+    }
+    const [kept, alone] = [await containers.get("kept"), await containers.get("alone")];
+    expect([kept.network, kept.dns, alone.network, alone.dns]).toEqual(["shop", true, null, false]);
+    const answers: Json = JSON.parse(await containers.python("watcher", ask(["kept", "source", alone.ip_address])));
+    const ends = { tcp: watcher.ip_address, udp: watcher.ip_address };
+    for (const protocol of ["tcp", "udp"] as const) {
+      // The command, which names the source, is the same.
+      expect(answers[`${protocol} kept`]).toBe(`source sees ${ends[protocol]}`);
+      expect(answers[`${protocol} source`]).toBe(`source sees ${ends[protocol]}`);
+      expect(answers[`${protocol} ${alone.ip_address}`]).toBeNull();
+    }
+    expect(await containers.shell("kept", "cat /etc/resolv.conf")).toContain("search hearth.internal");
+    expect(await containers.shell("alone", "cat /etc/resolv.conf")).not.toContain("hearth.internal");
+    await snapshots.clone(snapshot_id, { name: "cloned", resume_policy: "immediate" });
+    const cloned = await containers.get("cloned");
+    expect(cloned.network).toBe("shop");
+    expect(await containers.shell("watcher", "getent hosts cloned")).toContain(cloned.ip_address);
+    const named = await snapshots.call("POST", `/api/snapshots/${snapshot_id}/clone`, { name: "No Name" });
+    expect([named.status, named.body.error_code]).toEqual([400, "INVALID_ARGUMENT"]);
+    const refused = await fork("Not A Name", "preserve_ns");
+    expect([refused.status, refused.body.error_code]).toEqual([400, "INVALID_ARGUMENT"]);
+    expect(source.network).toBe("shop");
+  });
+});
+
+describe("the limits of a tenant", () => {
+  it("count its networks, while containers name them", async () => {
+    const limits = { networks_max: 2 };
+    const { tenant_id } = (await daemon.call("POST", "/api/tenants", { name: "small", limits })).body;
+    const { key } = (await daemon.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name: "first" })).body;
+    for (const [name, network] of [
+      ["a", "one"],
+      ["b", "two"],
+      ["c", "two"],
+    ] as const) {
+      expect([name, (await create(name, { network }, key)).status]).toEqual([name, 201]);
+    }
+    const refused = await create("d", { network: "three" }, key);
+    expect([refused.status, refused.body.error_code, refused.body.error]).toEqual([
+      ...[403, "QUOTA_EXCEEDED", "the tenant would exceed networks_max (limit 2)"],
+    ]);
+    const tenant = (await daemon.call("GET", "/api/tenant", undefined, { "x-api-key": key })).body;
+    expect([tenant.limits.networks_max, tenant.usage.networks]).toEqual([2, 2]);
+    await daemon.call("DELETE", "/api/containers/a", undefined, { "x-api-key": key });
+    expect((await create("d", { network: "three" }, key)).status).toBe(201);
+    const both = await Promise.all(["e", "f"].map((name) => create(name, { network: `net-${name}` }, key)));
+    expect(both.map(({ status }) => status)).toEqual([403, 403]);
+    expect((await daemon.call("GET", "/api/networks")).body.networks.map(({ name }: Json) => name)).toEqual(["shop"]);
+  });
+});
+
+describe("hearth", () => {
+  it("runs containers in networks, and lists networks and names", async () => {
+    await operator.out("run", "-d", "--name", "left", "--network", "pair", "--", "sleep", "600");
+    await operator.out("run", "-d", "--name", "right", "--network", "pair", "--dns", "--", "sleep", "600");
+    const [left, right] = [await containers.get("left"), await containers.get("right")];
+    expect([left.network, left.dns, right.dns]).toEqual(["pair", false, true]);
+    const networks = await operator.out("network", "ls");
+    expect(networks).toMatch(new RegExp(`^pair +left +running +${left.ip_address}`, "m"));
+    expect(networks).toMatch(new RegExp(`^pair +right +running +${right.ip_address}`, "m"));
+    expect(await operator.out("dns", "ls")).toMatch(new RegExp(`^right +pair +${right.ip_address}`, "m"));
+    await operator.out("stop", "-t", "0", "left");
+    expect(await operator.out("network", "ls")).toMatch(/^pair +left +exited/m);
+    expect(await operator.out("dns", "ls")).not.toMatch(/^left /m);
+    await operator.out("rm", "-f", "left", "right");
+    expect(await operator.out("network", "ls")).not.toMatch(/^pair /m);
+  });
+});
