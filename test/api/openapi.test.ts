@@ -129,6 +129,9 @@ const ORDER = [
   "renameContainer",
   "deleteContainer",
   "createContainers",
+  "listNetworks",
+  "listDnsEntries",
+  "renameDnsEntry",
   "deleteFile",
   "renameVolume",
   "pullImage",
@@ -199,6 +202,7 @@ const changeFile = (made: ReadonlyMap<string, string>) =>
   });
 /** Prepares objects that an example needs and no other example creates. */
 const BEFORE: Readonly<Record<string, (made: Map<string, string>) => Promise<unknown>>> = {
+  listNetworks: () => daemon.call("POST", "/api/containers", { name: "redis", network: "shop" }),
   snapshotContainer: changeFile,
   diffSnapshots: async (made) => {
     await changeFile(made);

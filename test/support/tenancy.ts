@@ -194,7 +194,8 @@ async function makeContainer(call: Call, name: string) {
   const path = `${name}-file`;
   await call("POST", `/api/volumes/${shared}/files`, { path, content: "eA==" });
   const environment = { SECRET: `${name}-secret` };
-  const made = await call("POST", "/api/containers", { name: shared, environment, volumes: [`${shared}:/data`] });
+  const named = { name: shared, network: "common", dns: true };
+  const made = await call("POST", "/api/containers", { ...named, environment, volumes: [`${shared}:/data`] });
   const { container_id } = made;
   const exec = (command: readonly string[]) => call("POST", `/api/containers/${container_id}/exec`, { command });
   // One has process ids that the other has not.
@@ -241,6 +242,8 @@ export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unk
     process: (await get(`/api/containers/${container_id}/processes`)).processes.map(
       (one: { pid: number }) => String(one.pid) === pid,
     ),
+    networks: await get("/api/networks"),
+    entries: await get("/api/dns/entries"),
     volumes: await get("/api/volumes"),
     files: await get(`/api/volumes/${name}/ls`),
     secrets: await get("/api/secrets"),
