@@ -28,10 +28,18 @@ const seconds = (seconds, none) => (seconds === null ? none : `${seconds} s`);
 /** @param {Exclude<ContainerRecord["egress"], "on">} egress */
 const reachable = (egress) => (egress === "off" ? "nothing" : egress.join(", ") || "nothing");
 
+/** The name by which other containers find one. @param {ContainerRecord} record */
+function nameInside({ name, network, dns }) {
+  if (network !== null) return `${name}.${network}.hearth.internal`;
+  return dns ? `${name}.hearth.internal` : "none";
+}
+
 /** @type {readonly [string, (record: ContainerRecord) => string][]} */
 const FACTS = [
   ["Id", ({ container_id }) => container_id],
   ["Address", ({ ip_address }) => ip_address ?? "none"],
+  ["Network", ({ network }) => network ?? "none"],
+  ["DNS name", nameInside],
   ["Ports", ({ ports }) => ports.map(portText).join(", ") || "none"],
   ["Outbound traffic", ({ egress }) => (egress === "on" ? "everything outside" : reachable(egress))],
   ["Memory", ({ memory_limit_mb }) => `${memory_limit_mb} MiB`],

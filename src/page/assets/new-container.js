@@ -40,6 +40,7 @@ function fields() {
   const memory = h("input", { id: "container-memory", type: "number", min: 256, step: 1, placeholder: "512" });
   const volumes = h("textarea", { id: "container-volumes", placeholder: "data:/data", ...lines });
   const ports = h("input", { id: "container-ports", placeholder: "20080:80, 53/udp", ...plain });
+  const network = h("input", { id: "container-network", maxlength: 63, ...plain });
   const egress = h(
     "select",
     { id: "container-egress" },
@@ -60,6 +61,7 @@ function fields() {
     ...(memory.value === "" ? {} : { memory_limit_mb: Number(memory.value) }),
     volumes: items(volumes.value),
     ports: items(ports.value).map(port),
+    ...(network.value.trim() === "" ? {} : { network: network.value.trim() }),
     egress: egress.value === "list" ? items(rules.value) : egress.value,
   });
   const all = [
@@ -74,6 +76,7 @@ function fields() {
     labelled("Command", command, "A command line for /bin/sh -c. Without a command, the container waits for exec."),
     labelled("Volumes", volumes, "One per line: <volume>:<target path>."),
     labelled("Ports", ports, "[[address:]host port:]container port[/udp]. Default host port: a free one."),
+    labelled("Private network", network, "Its containers reach each other by name. It needs no creation."),
     labelled("Outbound traffic", egress),
     allowed,
   ];
