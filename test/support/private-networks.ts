@@ -20,18 +20,18 @@ threading.Thread(target=udp, daemon=True).start(); tcp()
 
 /** Asks each host over TCP and UDP at once. Prints a JSON object of `<protocol> <host>` and the first line of its answer, or null. */
 export const ask = (hosts: readonly string[], wait_s = 1.5): string => `import json, socket, threading
-answers = {}
+hosts = ${JSON.stringify(hosts)}
+answers = {f"{protocol} {host}": None for host in hosts for protocol in ("tcp", "udp")}
 def ask(protocol, host):
     key = f"{protocol} {host}"
     s = socket.socket(socket.AF_INET, socket.SOCK_STREAM if protocol == "tcp" else socket.SOCK_DGRAM)
     s.settimeout(${wait_s})
-    answers[key] = None
     try:
         s.connect((host, 7000))
         if protocol == "udp": s.send(b"hello")
         answers[key] = s.recv(100).decode().strip()
     except OSError: pass
-threads = [threading.Thread(target=ask, args=(p, h)) for h in ${JSON.stringify(hosts)} for p in ("tcp", "udp")]
+threads = [threading.Thread(target=ask, args=(p, h)) for h in hosts for p in ("tcp", "udp")]
 for one in threads: one.start()
 for one in threads: one.join()
 print(json.dumps(answers))

@@ -157,8 +157,9 @@ export function tableRules(names: RuleNames, policies: readonly PolicyOf[]): str
  * Changes tables that have the policies `before` to have these. Only what differs: taking anything away makes the kernel
  * wait for its readers, some ten milliseconds that a start would pay too.
  */
-export function policyRules(target: PolicyTarget, before: readonly PolicyOf[], policies: readonly PolicyOf[]): string {
+export function policyRules(target: PolicyTarget, all: readonly PolicyOf[], all_wanted: readonly PolicyOf[]): string {
   const { table } = target;
+  const { before, policies } = compared(all, all_wanted);
   const [was, wanted] = [elementsOf(before), elementsOf(policies)];
   const [chains, wantedChains] = [chainsOf(target, before), chainsOf(target, policies)];
   return [
@@ -167,6 +168,18 @@ export function policyRules(target: PolicyTarget, before: readonly PolicyOf[], p
     ...[...chains.keys()].filter((name) => !wantedChains.has(name)).map((name) => `delete chain inet ${table} ${name}`),
     "",
   ].join("\n");
+}
+
+/**
+ * Returns the policies that a change has to compare. Elements and chains of a policy with ports, a list or a bucket may be
+ * shared with others; all other elements are of one address alone, so then those that differ are enough.
+ */
+function compared(before: readonly PolicyOf[], policies: readonly PolicyOf[]) {
+  const [stood, stand] = [new Set(before), new Set(policies)];
+  const [left, came] = [before.filter((one) => !stand.has(one)), policies.filter((one) => !stood.has(one))];
+  const isShared = ({ policy, bucket }: PolicyOf) =>
+    policy.ports.length > 0 || typeof policy.egress !== "string" || bucket !== null;
+  return [...left, ...came].some(isShared) ? { before, policies } : { before: left, policies: came };
 }
 
 /** Removes the table, also where there is none. */
