@@ -73,6 +73,10 @@ const TAGS = {
   users: "People who sign in with a password. Operator only.",
   operations: "Accepted work that runs in the background.",
   events: "Stream of changes of the tenant's resources.",
+  network: "Addresses of the tenant's containers.",
+  monitors: "How the daemon watches containers.",
+  cleanup: "Removal of what containers leave on the machine.",
+  activity: "The newest changes of the tenant's resources.",
   audit: "Log of changes and of refused requests, with their authors.",
 };
 

@@ -22,10 +22,15 @@ import { TenantShares } from "./base/tenant-shares.ts";
 import { Traces } from "./base/trace.ts";
 import { CodeStore } from "./code/service.ts";
 import type { ResolveImage } from "./containers/admission.ts";
+import { Cleanup } from "./containers/cleanup/service.ts";
+import { CleanupTasks } from "./containers/cleanup/tasks.ts";
 import { Execs } from "./containers/exec/exec.ts";
 import { Jobs } from "./containers/exec/jobs.ts";
-import { type HostPorts, LocalPorts } from "./containers/network/ports.ts";
-import { containerCounts } from "./containers/rows.ts";
+import { Monitors } from "./containers/monitors/service.ts";
+import { Addresses, type Reservation } from "./containers/network/addresses.ts";
+import { LocalPorts } from "./containers/network/ports.ts";
+import { ContainerNetworks } from "./containers/network/service.ts";
+import { ContainerRows, containerCounts } from "./containers/rows.ts";
 import { Containers } from "./containers/service.ts";
 import { ContainerVerbs } from "./containers/verbs.ts";
 import { makeSnapshots } from "./copies.ts";
@@ -47,7 +52,7 @@ import type { TenantOfAddress } from "./http/connections.ts";
 import { Idempotency } from "./http/idempotency.ts";
 import { LocalRates } from "./http/rates.ts";
 import type { Route } from "./http/route.ts";
-import { createApp, type Listening, type ListenOptions, listen, type Reachable } from "./http/server.ts";
+import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
 import { Spools } from "./http/spool.ts";
 import { makeBuilds, makeTransfers } from "./images.ts";
 import { makeDirectory } from "./installation/directories.js";
@@ -63,6 +68,7 @@ import { Operations } from "./operations/service.ts";
 import { pageRoutes } from "./page/routes.ts";
 import { startPeriodicWork } from "./periodic.ts";
 import { makeServices } from "./publishing.ts";
+import { checkReached } from "./reached.ts";
 import { SECRET_KIND } from "./secrets/schema.ts";
 import { Secrets } from "./secrets/service.ts";
 import { openState } from "./state.ts";
@@ -135,7 +141,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     await openState(base);
   const engine = makeEngine(base);
   undo.add(() => engine.shutdown());
-  const adopted = await engine.boot();
+  const reserved = await new ContainerRows(store, node).reservedAddresses();
+  const adopted = await engine.boot(reserved.map(({ address }) => address));
   const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.storage, config)) });
   engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
   engine.storage.boundOwners((tenant_id) => quotas.filesMb(tenant_id));
@@ -206,8 +213,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     ...{ ...owned, operations, tenant_images, pulls, imports },
     ...{ contexts: build_contexts, secrets: opened.secret_values },
   });
-  const parts = makeContainers(base, { store, node, engine, events, operations, quotas, tenant_images });
-  const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports } = parts;
+  const parts = makeContainers(base, { store, node, engine, events, operations, quotas, tenant_images, reserved });
+  const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports, views } = parts;
   const published = makeServices({ ...owned, ...opened, containers, metrics });
   const copying = makeSnapshots({ ...owned, operations, containers, volumes, commits });
   const { snapshots, schedules } = copying;
@@ -249,7 +256,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
       },
     },
     functions: { functions, invoker, invocations, pool, code, operations, snapshot_versions },
-    containers: { containers, engine, execs, shares, jobs, verbs, operations, clock },
+    containers: { containers, engine, execs, shares, jobs, verbs, operations, clock, ...views },
     networks: { networks: new Networks({ store, containers, engine }) },
     volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
     snapshots: { ...copying, containers, volumes, operations },
@@ -352,9 +359,10 @@ function makeContainers(
     readonly operations: Operations;
     readonly quotas: Quotas;
     readonly tenant_images: TenantImages;
+    readonly reserved: readonly Reservation[];
   },
 ) {
-  const { store, node, engine, events, operations, quotas, tenant_images } = parts;
+  const { store, node, engine, events, operations, quotas, tenant_images, reserved } = parts;
   const shares = new TenantShares(quotas);
   const ports = new LocalPorts({
     ids,
@@ -362,6 +370,8 @@ function makeContainers(
     own: ownPorts(config),
     publications: () => engine.containers.publications(),
   });
+  const addresses = new Addresses(() => engine.networks, reserved);
+  const tasks = new CleanupTasks({ clock, ids });
   const volumes = new Volumes({ store, node, storage: () => engine.storage, events, clock, ids, log, quotas });
   const containers = new Containers({
     store,
@@ -374,6 +384,8 @@ function makeContainers(
     containers_max: config.containers_max,
     quotas,
     ports,
+    addresses,
+    tasks,
     resolveImage: imageResolver(config, tenant_images),
     volumes,
   });
@@ -384,7 +396,12 @@ function makeContainers(
   const terminals = new Terminals({ shells: execs, shares, engine, events, clock, ids, log, idle_ms, ttl_ms });
   const volumeVerbs = new VolumeVerbs(volumes, operations, () => engine.files);
   const verbs = new ContainerVerbs(containers, operations);
-  return { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports };
+  const views = {
+    networks: new ContainerNetworks({ containers, addresses, engine, events, store, node, clock }),
+    monitors: new Monitors({ containers, engine, store, node, clock }),
+    cleanup: new Cleanup({ tasks, containers, volumes }),
+  };
+  return { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports, views };
 }
 
 /** The images of functions are those of tenants, whose concern reads in turn what functions use. */
@@ -461,27 +478,6 @@ async function startTelemetry(
   const otlp = startOtlp({ url: config.otlp_url, version, node_id, clock, log, traces });
   undo.add(() => otlp.close());
   return { metrics, observer: new Telemetry(log, metrics, otlp.spans) };
-}
-
-/**
- * Throws PORT_TAKEN where connections to a listener's address arrive elsewhere: at a container that has published the
- * port, which would receive the keys of clients. Names whose it is.
- */
-async function checkReached(listener: Reachable, ports: HostPorts, host_tag: string): Promise<void> {
-  const unreached = await listener.unreached();
-  if (unreached === null) return;
-  const { port } = listener;
-  const holder = (await ports.publications()).find((one) => one.protocol === "tcp" && one.host_port === port);
-  const container_id = ports.ownerOf({ protocol: "tcp", host_port: port });
-  const whose =
-    holder === undefined
-      ? "another process or a packet filter rule takes it"
-      : holder.table === `hearth_${host_tag}`
-        ? `container ${container_id ?? holder.target} of this daemon publishes it`
-        : `the container at ${holder.target} of the hearth daemon ${holder.table} publishes it`;
-  throw new AppError("PORT_TAKEN", `${unreached.address}:${port} does not reach this daemon: ${whose}`, {
-    hint: "delete that container, or set another HEARTH_LISTEN",
-  });
 }
 
 /** Of the listener that handlers reach. */

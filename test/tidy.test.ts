@@ -85,6 +85,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     "src/functions/groups.ts",
     "src/containers/schema.ts",
     "src/containers/exec/schema.ts",
+    "src/containers/network/schema.ts",
     "src/files/schema.ts",
     "src/secrets/schema.ts",
     "src/volumes/schema.ts",
@@ -133,7 +134,7 @@ function imports(file: string): string[] {
 }
 
 /** Files that may import src/http: routes, the description of all routes, and the composition of the daemon. */
-const HTTP_USERS = /[/-]routes\.ts$|^src\/(http|docs)\/|^src\/(app|access|state|api|periodic|publishing)\.ts$/;
+const HTTP_USERS = /[/-]routes\.ts$|^src\/(http|docs)\/|^src\/(app|access|state|api|periodic|publishing|reached)\.ts$/;
 
 /** Files of a concern that describe it. */
 const DESCRIPTIONS = /\/(routes|guide|examples)\.ts$/;
@@ -143,6 +144,7 @@ const ROOTS = [
   "src/app.ts",
   "src/access.ts",
   "src/copies.ts",
+  "src/reached.ts",
   "src/images.ts",
   "src/instances.ts",
   "src/publishing.ts",

@@ -53,6 +53,11 @@ export const ERRORS = {
   IN_USE: row(409, "caller", "Another resource uses this resource."),
   SNAPSHOT_PINNED: row(409, "caller", "The snapshot is pinned, so it cannot be deleted."),
   PORT_TAKEN: row(409, "caller", "Another container publishes the port, or a process of this machine listens on it."),
+  ADDRESS_TAKEN: row(
+    409,
+    "caller",
+    "Another container has or reserved the address, or an instance of a function has it.",
+  ),
   NOT_EMPTY: row(409, "caller", "The resource still contains other resources or files."),
   IDEMPOTENCY_CONFLICT: row(409, "caller", "A different request used the Idempotency-Key before."),
   IDEMPOTENCY_IN_PROGRESS: row(

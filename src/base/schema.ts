@@ -135,7 +135,8 @@ export const memoryLimit = whole(LIMITS.memory_limit_mb_min, LIMITS.memory_limit
 /** Percent of one core; null: no quota. */
 export const cpuLimit = z.number().min(LIMITS.cpu_limit_percent_min).max(LIMITS.cpu_limit_percent_max).nullish();
 
-const allowRule = text(LIMITS.egress_rule_length_max).superRefine((value, context) => {
+/** One destination that a container or instance may send to. */
+export const allowRule = text(LIMITS.egress_rule_length_max).superRefine((value, context) => {
   const rule = parseAllowRule(value);
   if (typeof rule === "string") context.addIssue({ code: "custom", message: rule });
 });

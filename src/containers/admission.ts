@@ -120,6 +120,14 @@ export function stateChanged(verb: string): AppError {
   });
 }
 
+/** Refusal of work on a container that must not run. */
+export function runs({ id, state }: Pick<ContainerRow, "id" | "state">): AppError {
+  return new AppError("WRONG_STATE", `container '${id}' is not stopped: it is ${state}`, {
+    details: { state },
+    hint: "stop the container first",
+  });
+}
+
 export function noGpu(gpu_count: number): AppError {
   return new AppError("CAPACITY_FULL", `not enough GPUs on this node: ${gpu_count} requested (limit 0)`, {
     retryable: false,

@@ -8,6 +8,8 @@ import type { Events } from "../events/service.ts";
 import type { Store, StoredNode } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
 import type { ResolveImage } from "./admission.ts";
+import type { CleanupTasks } from "./cleanup/tasks.ts";
+import type { Addresses } from "./network/addresses.ts";
 import type { HostPorts } from "./network/ports.ts";
 
 export interface ContainersOptions {
@@ -22,6 +24,8 @@ export interface ContainersOptions {
   readonly containers_max: number;
   readonly quotas: Quotas;
   readonly ports: HostPorts;
+  readonly addresses: Addresses;
+  readonly tasks: CleanupTasks;
   readonly resolveImage: ResolveImage;
   readonly volumes: Volumes;
 }

@@ -53,6 +53,8 @@ export async function recover(options: RecoveryOptions): Promise<void> {
     const lives = isLive(row.id);
     // It may have been renamed after its start, from which the engine knows its name.
     if (lives) engine.containers.rename(row.id, row.name);
+    // An earlier daemon may have stored a change of its policy that is not in force yet.
+    if (lives) await engine.networks.apply(row).catch(failed(row.id));
     if (row.state === "starting" && lives) {
       await options.changes.move(row, "run", { ...BEGUN, started_at_ms: options.clock.epochMs() });
       options.supervisor.watch({ ...row, state: "running" });

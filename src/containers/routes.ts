@@ -9,8 +9,11 @@ import { validate } from "../http/input.ts";
 import { type Route, route } from "../http/route.ts";
 import { accepted, acceptedOperation, executionField as execution, operationRecord } from "../operations/schema.ts";
 import type { Operations } from "../operations/service.ts";
+import { type CleanupRoutesOptions, cleanupRoutes } from "./cleanup/routes.ts";
 import { type ExecRoutesOptions, execRoutes } from "./exec/routes.ts";
 import { containersGuide } from "./guide.ts";
+import { type MonitorRoutesOptions, monitorRoutes } from "./monitors/routes.ts";
+import { type NetworkRoutesOptions, networkRoutes } from "./network/routes.ts";
 import { ID_EXAMPLE, SAMPLES } from "./samples.ts";
 import {
   batchContainers,
@@ -30,7 +33,11 @@ import {
 import { CONTAINER_STATES } from "./states.ts";
 import type { ContainerVerbs } from "./verbs.ts";
 
-export interface ContainerRoutesOptions extends ExecRoutesOptions {
+export interface ContainerRoutesOptions
+  extends ExecRoutesOptions,
+    NetworkRoutesOptions,
+    MonitorRoutesOptions,
+    CleanupRoutesOptions {
   readonly operations: Operations;
   readonly verbs: ContainerVerbs;
 }
@@ -52,6 +59,9 @@ export function containerRoutes(options: ContainerRoutesOptions, others: readonl
     ...changeRoutes(options),
     ...execRoutes(options),
     ...containerTreeRoutes(options),
+    ...networkRoutes(options),
+    ...monitorRoutes(options),
+    ...cleanupRoutes(options),
   ];
   const readiness = {
     schema: containersReadiness,

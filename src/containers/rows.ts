@@ -1,5 +1,5 @@
 /** Containers in the store: the SQL of this concern, and rows turned into what the service works with. */
-import type { EpochMs } from "../base/clock.ts";
+import type { EpochMs, EpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../base/paging.ts";
 import { isListed, jsonChanged, jsonField } from "../base/sql-dialect.ts";
@@ -7,6 +7,7 @@ import { tenantGuard } from "../base/tenant-limits.ts";
 import type { ContainerSpec } from "../engine/ports.ts";
 import { numberOrNull, type Row, type Statement, type Store, type StoredNode, textOrNull } from "../store/store.ts";
 import { type ImageSettings, PROFILE_SETTINGS } from "./image-settings.ts";
+import type { Reservation } from "./network/addresses.ts";
 import type { WantedPort } from "./network/schema.ts";
 import type { CreateContainer } from "./schema.ts";
 import { CONTAINER_STATES, type ContainerState } from "./states.ts";
@@ -39,6 +40,9 @@ export interface ContainerRow extends ContainerSpec, ImageSettings {
   readonly origin: ContainerOrigin | null;
   /** The snapshot that its files are nearest to: its newest one, or the one that they came from. */
   readonly head_snapshot_id: string | null;
+  /** Address that it has at each start; null: any. */
+  readonly reserved_address: string | null;
+  readonly reserved_at: EpochSeconds | null;
 }
 
 /** The source of a container that is a copy. */
@@ -104,7 +108,7 @@ const MAKE = [
 type Make = Pick<ContainerRow, (typeof MAKE)[number]>;
 
 const COLUMNS = `seq, id, tenant_id, node_seq, name, state, is_wanted, make, memory_limit_mb, cpu_limit_percent, labels, environment,
-  exit_code, oom_killed, error_message, restart_count, created_at_ms, started_at_ms, exited_at_ms, head_snapshot_id`;
+  exit_code, oom_killed, error_message, restart_count, created_at_ms, started_at_ms, exited_at_ms, head_snapshot_id, reserved_address, reserved_at`;
 const SELECT = `SELECT ${COLUMNS} FROM containers WHERE is_removing = 0`;
 
 /** Containers of a list; absent fields let all pass. */
@@ -312,6 +316,71 @@ export class ContainerRows {
     };
   }
 
+  /** Containers of the tenant that were started at least once, newest first. */
+  listStarted<Item>(tenant_id: string, place: Place, toItem: (row: ContainerRow) => Item): Promise<Listed<Item>> {
+    const select = `${SELECT} AND tenant_id = ? AND state <> 'created'`;
+    return readPage(this.#store, select, [tenant_id], place, (row) => toItem(rowOf(row)));
+  }
+
+  /** Counts the containers of a tenant that were started at least once, by how they run or ended. */
+  async endCounts(tenant_id: string) {
+    const ends = `SELECT state, is_wanted, coalesce(exit_code, -1) = 0 AS is_zero, error_message IS NULL AS is_silent
+      FROM containers WHERE is_removing = 0 AND tenant_id = ? AND state <> 'created'`;
+    const sql = `SELECT state, is_wanted, is_zero, is_silent, count(*) AS count FROM (${ends})
+      GROUP BY state, is_wanted, is_zero, is_silent`;
+    return (await this.#store.read(sql, [tenant_id])).map((row) => ({
+      state: row.state as ContainerState,
+      is_wanted: row.is_wanted === 1,
+      exit_code: row.is_zero === 1 ? 0 : 1,
+      error_message: row.is_silent === 1 ? null : "",
+      count: Number(row.count),
+    }));
+  }
+
+  /** Containers of the tenant with a link or a reserved address, newest first. */
+  listAddressed<Item>(tenant_id: string, place: Place, toItem: (row: ContainerRow) => Item): Promise<Listed<Item>> {
+    const where = "(state IN ('starting', 'running') OR reserved_address IS NOT NULL)";
+    return readPage(this.#store, `${SELECT} AND tenant_id = ? AND ${where}`, [tenant_id], place, (row) =>
+      toItem(rowOf(row)),
+    );
+  }
+
+  /** Addresses that containers of this node reserved, those that are being removed among them. */
+  async reservedAddresses(): Promise<readonly Reservation[]> {
+    const sql = "SELECT id, reserved_address FROM containers WHERE node_seq = ? AND reserved_address IS NOT NULL";
+    const rows = await this.#store.read(sql, [this.#node.seq]);
+    return rows.map(({ id, reserved_address }) => ({ id: String(id), address: String(reserved_address) }));
+  }
+
+  /** Conflict: containers of the tenant, or of all, have reserved as many addresses as may be. `id` does not count. */
+  addressRoom(tenant_id: string, id: string, tenant_max: number, all_max: number): Statement {
+    const count = "SELECT count(*) FROM containers WHERE node_seq = ? AND reserved_address IS NOT NULL AND id <> ?";
+    const held = [this.#node.seq, id];
+    const condition = `(${count} AND tenant_id = ?) < ? AND (${count}) < ?`;
+    return tenantGuard(tenant_id, condition, [...held, tenant_id, tenant_max, ...held, all_max]);
+  }
+
+  /** Conflict: another container has reserved the address, or this one is gone. Null: none from now on. */
+  setAddress(id: string, address: string | null, reserved_at: EpochSeconds | null): Statement {
+    return {
+      sql: `UPDATE containers SET reserved_address = ?, reserved_at = ? WHERE id = ? AND is_removing = 0
+        AND NOT EXISTS (SELECT 1 FROM containers WHERE node_seq = ? AND reserved_address = ? AND id <> ?)`,
+      expect_changes: 1,
+      args: [address, reserved_at, id, this.#node.seq, address, id],
+    };
+  }
+
+  /** Conflict: it is gone. */
+  setEgress(id: string, egress: readonly string[]): Statement {
+    const sql = `UPDATE containers SET make = ${jsonChanged("make", ["egress"])} WHERE id = ? AND is_removing = 0`;
+    return { sql, args: [JSON.stringify(egress), id], expect_changes: 1 };
+  }
+
+  /** Tenant of a container, one that is being removed too; null: there is none. */
+  async ownerOf(id: string): Promise<string | null> {
+    return textOrNull((await this.#store.readOne("SELECT tenant_id FROM containers WHERE id = ?", [id]))?.tenant_id);
+  }
+
   setEnvironment(id: string, environment: Readonly<Record<string, string>>): Statement {
     return {
       sql: "UPDATE containers SET environment = ? WHERE id = ? AND is_removing = 0",
@@ -353,6 +422,7 @@ export interface MoveFields {
 export const NEVER_STARTED = {
   ...{ exit_code: null, oom_killed: false, error_message: null },
   ...{ restart_count: 0, started_at_ms: null, exited_at_ms: null },
+  ...{ reserved_address: null, reserved_at: null },
 } as const;
 
 /** Fields of a container that begins to run. */
@@ -386,6 +456,8 @@ function rowOf(row: Row): ContainerRow {
     exited_at_ms: numberOrNull(row.exited_at_ms),
     origin: make.origin ?? null,
     head_snapshot_id: textOrNull(row.head_snapshot_id),
+    reserved_address: textOrNull(row.reserved_address),
+    reserved_at: numberOrNull(row.reserved_at),
   };
 }
 

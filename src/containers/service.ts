@@ -33,10 +33,12 @@ import { limitDisks, startLimited } from "./disk-limits.ts";
 import { ContainerChanges, eventOf, healthEvent } from "./events.ts";
 import { HealthChecks } from "./health/checks.ts";
 import { ImageLookups } from "./image-lookups.ts";
+import type { Watchers } from "./monitors/service.ts";
 import type { HostPorts } from "./network/ports.ts";
 import { checkName } from "./network/schema.ts";
 import type { ContainersOptions } from "./options.ts";
 import { endFields, recover } from "./recovery.ts";
+import { Removals } from "./removals.ts";
 import {
   BEGUN,
   type ContainerCopy,
@@ -74,6 +76,7 @@ export class Containers {
   readonly #retries: Retries;
   /** `removed`: a container is deleted, before it ends. */
   readonly deletions = new EventEmitter<{ removed: [id: string] }>();
+  readonly #removals: Removals;
 
   constructor(options: ContainersOptions) {
     this.#options = options;
@@ -93,6 +96,19 @@ export class Containers {
     this.#view = new View(options.engine, options.clock, this.#health);
     const later = (id: string, attempt: () => Promise<void>) => this.#turns.run(id, attempt);
     this.#retries = new Retries({ clock: options.clock, log: options.log, what: "container", later });
+    this.#removals = new Removals({
+      ...options,
+      rows: this.#rows,
+      changes: this.#changes,
+      turns: this.#turns,
+      retries: () => this.#retries,
+      held: (tenant_id, id) => this.held(tenant_id, id),
+      hidden: (id) => void this.deletions.emit("removed", id),
+      forget: (id) => {
+        this.#supervisor.forget(id);
+        this.#health.forget(id);
+      },
+    });
     this.#supervisor = new Supervisor({
       ...options,
       ended: (id, ended) => this.#turns.run(id, () => this.#noteEnd(id, ended)),
@@ -101,6 +117,7 @@ export class Containers {
       idle: (id) => this.#idle(id),
     });
     options.engine.containers.onEnded((id, ended) => this.#supervisor.ended(id, ended));
+    options.engine.containers.onRemoval((step) => options.tasks.note(step, step.status, step.error));
   }
 
   /** Resumes what an earlier daemon left: see recovery.ts. Containers that ended meanwhile are started again by their policy. */
@@ -113,7 +130,7 @@ export class Containers {
       supervisor: this.#supervisor,
       health: this.#health,
       stop: (row, grace_ms) => this.stop(row.tenant_id, row.id, grace_ms),
-      erase: (id) => this.#erase(id),
+      erase: (id) => this.#removals.erase(id),
       settle: (id, work) => this.#settle(id, work),
     });
     this.#supervisor.begin();
@@ -130,6 +147,11 @@ export class Containers {
     this.#supervisor.close();
     this.#health.close();
     this.#retries.close();
+  }
+
+  /** Who makes checks of containers. */
+  get watchers(): Watchers {
+    return { supervisor: this.#supervisor, health: this.#health };
   }
 
   /** A container counts as used from now until what is returned is called. */
@@ -152,7 +174,7 @@ export class Containers {
       } catch (error) {
         await this.#settle(id, async () => {
           await this.#changes.write([this.#rows.hide(id)], eventOf(row, "removed", row.state));
-          await this.#remove(id);
+          await this.#removals.remove(id);
         });
         throw error;
       }
@@ -333,27 +355,18 @@ export class Containers {
   /** Kills it where it runs, then removes it with its file system and its log. */
   async delete(tenant_id: string, id: string): Promise<void> {
     const row = await this.held(tenant_id, id);
-    const conflict = await this.#changes.write([this.#rows.hide(row.id)], eventOf(row, "removed", row.state));
-    if (conflict !== null) throw new AppError("NOT_FOUND", `container '${id}' not found`);
-    failpoint("containers.delete.hidden");
-    this.deletions.emit("removed", row.id);
-    await this.#turns.run(row.id, () => this.#erase(row.id));
+    await this.#removals.hide(row);
+    await this.#turns.run(row.id, () => this.#removals.erase(row.id));
   }
+
+  /** See `Removals.clear`. */
+  readonly clear = (tenant_id: string, id: string): Promise<ContainerRow> => this.#removals.clear(tenant_id, id);
 
   /**
    * Deletes all that a tenant has on this node, for the tenant's own deletion. Safe to repeat. Throws WRONG_STATE where
    * another node still holds some, which that node removes at its next start.
    */
-  async eraseAll(tenant_id: string): Promise<void> {
-    const all = await this.#rows.ofTenant(tenant_id);
-    for (const { id, isHeld } of all) {
-      await this.#options.store.write([this.#rows.hide(id)], { durable: true });
-      this.deletions.emit("removed", id);
-      if (isHeld) await this.#turns.run(id, () => this.#erase(id));
-    }
-    const left = all.find(({ isHeld }) => !isHeld);
-    if (left !== undefined) throw heldElsewhere(`container '${left.id}'`);
-  }
+  readonly eraseAll = (tenant_id: string): Promise<void> => this.#removals.eraseAll(tenant_id);
 
   async environment(tenant_id: string, id: string): Promise<Readonly<Record<string, string>>> {
     return (await this.row(tenant_id, id)).environment;
@@ -471,22 +484,6 @@ export class Containers {
   async #idle(id: string): Promise<void> {
     const row = await this.#rows.byIdAlone(id);
     if (row?.state === "running") await this.stop(row.tenant_id, id, LIMITS.stop_grace_ms_default);
-  }
-
-  /** Removes what nobody can ask for any more. A removal that fails is repeated for a while, and at the next start. */
-  #erase(id: string): Promise<void> {
-    return this.#retries.run(id, () => this.#remove(id));
-  }
-
-  async #remove(id: string): Promise<void> {
-    const { engine, store } = this.#options;
-    this.#supervisor.forget(id);
-    this.#health.forget(id);
-    await engine.containers.kill(id);
-    await engine.containers.remove(id);
-    failpoint("containers.delete.removed");
-    await store.write([this.#rows.delete(id)], { durable: true });
-    this.#ports.release(id);
   }
 
   /** L3. Resolves after the first attempt, whichever way it went; a state that was changed meanwhile stands. */

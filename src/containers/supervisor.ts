@@ -7,7 +7,7 @@
  * V3 An end that the store does not take is tried again for a while: else the container would seem to run, and its policy
  *    would not hear of it, until the next start of the daemon.
  */
-import type { CancelTimer, Clock } from "../base/clock.ts";
+import type { CancelTimer, Clock, EpochMs } from "../base/clock.ts";
 import { errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
@@ -31,6 +31,9 @@ interface Watched {
   busy_count: number;
   /** Monotonic. */
   used_ms: number;
+  /** Looks at its times. */
+  look_count: number;
+  looked_at_ms: EpochMs | null;
   backoff_ms: number;
   cancelRestart: CancelTimer;
   isEnding: boolean;
@@ -65,6 +68,8 @@ export class Supervisor {
       idle_ms: idle_seconds === null ? Number.POSITIVE_INFINITY : idle_seconds * 1_000,
       busy_count: 0,
       used_ms: this.#options.clock.monotonicMs(),
+      look_count: 0,
+      looked_at_ms: null,
       backoff_ms: 0,
       cancelRestart: () => {},
       isEnding: false,
@@ -75,6 +80,12 @@ export class Supervisor {
   forget(id: string): void {
     this.#watched.get(id)?.cancelRestart();
     this.#watched.delete(id);
+  }
+
+  /** Looks at a container since it is watched. */
+  looksAt(id: string): { readonly count: number; readonly at_ms: EpochMs | null } {
+    const watched = this.#watched.get(id);
+    return { count: watched?.look_count ?? 0, at_ms: watched?.looked_at_ms ?? null };
   }
 
   /** A container counts as used from now until `end` is called. */
@@ -137,9 +148,12 @@ export class Supervisor {
   #look(): void {
     const { clock, log, expire, idle } = this.#options;
     const now_ms = clock.monotonicMs();
+    const at_ms = clock.epochMs();
     for (const [id, watched] of this.#watched) {
+      watched.look_count++;
+      watched.looked_at_ms = at_ms;
       if (watched.isEnding) continue;
-      const isExpired = clock.epochMs() >= watched.expires_at_ms;
+      const isExpired = at_ms >= watched.expires_at_ms;
       const isIdle = watched.busy_count === 0 && now_ms - watched.used_ms >= watched.idle_ms;
       if (!isExpired && !isIdle) continue;
       watched.isEnding = true;

@@ -70,6 +70,12 @@ export const DOCS_GROUPS: readonly DocsGroup[] = [
       guide("files", "Files and archives", /\/(archive|files|ls)\b/),
       guide("networks", "Networks, names and ports", / \/api\/(networks|dns)\b/),
       guide("services", "Published services", / \/api\/services/, /\/:container_id\/services$/),
+      guide(
+        "diagnostics",
+        "Diagnostics",
+        / \/api\/(network|monitors|cleanup|activity)\b/,
+        /containers\/.*\/(network|egress|routes|cleanup)\b/,
+      ),
       guide("images", "Images", / \/api\/(oci|build-contexts)/),
     ],
   },

@@ -16,6 +16,7 @@ import type { Files } from "./ports/files.ts";
 import type { Images } from "./ports/images.ts";
 import type { Adopted } from "./ports/instances.ts";
 import type { EngineInfo } from "./ports/machine.ts";
+import type { Networks } from "./ports/networks.ts";
 import type { Storage } from "./ports/storage.ts";
 import type { Engine } from "./ports.ts";
 
@@ -32,6 +33,10 @@ export class LocalEngine implements Engine {
     this.containers = new LocalContainers(this.#host);
   }
 
+  get networks(): Networks {
+    return this.containers.networks;
+  }
+
   get images(): Images {
     return this.#host.images;
   }
@@ -44,8 +49,9 @@ export class LocalEngine implements Engine {
     return this.#host.storage;
   }
 
-  async boot(): Promise<readonly Adopted[]> {
+  async boot(reserved: readonly string[] = []): Promise<readonly Adopted[]> {
     const host = this.#host;
+    for (const address of reserved) host.network.reserve(address, true);
     const found = await host.begin();
     const areAdoptable = await this.instances.begin();
     host.writeResolvConf();

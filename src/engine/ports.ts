@@ -8,6 +8,7 @@ import type { Files } from "./ports/files.ts";
 import type { Images } from "./ports/images.ts";
 import type { Adopted, Instances } from "./ports/instances.ts";
 import type { EngineInfo } from "./ports/machine.ts";
+import type { Networks } from "./ports/networks.ts";
 import type { Storage } from "./ports/storage.ts";
 
 export type * from "./ports/archives.ts";
@@ -17,6 +18,7 @@ export type * from "./ports/files.ts";
 export type * from "./ports/images.ts";
 export type * from "./ports/instances.ts";
 export type * from "./ports/machine.ts";
+export type * from "./ports/networks.ts";
 export type * from "./ports/residents.ts";
 export type * from "./ports/storage.ts";
 
@@ -24,6 +26,7 @@ export type * from "./ports/storage.ts";
 export interface Engine {
   readonly instances: Instances;
   readonly containers: Containers;
+  readonly networks: Networks;
   readonly images: Images;
   readonly files: Files;
   /** Available after `boot`. */
@@ -32,9 +35,9 @@ export interface Engine {
    * Brings up the resources that every container shares. Resolves to the instances of an earlier process with the same
    * data directory that live, are idle and are as this process would make them, as if started here (`remove` those that
    * are not wanted). Removes all others, in part after it has resolved. Called once, before all else. Rejects with the
-   * reason if this machine cannot run containers.
+   * reason if this machine cannot run containers. `reserved`: addresses that are kept for containers (`Networks.reserve`).
    */
-  boot(): Promise<readonly Adopted[]>;
+  boot(reserved?: readonly string[]): Promise<readonly Adopted[]>;
   /**
    * Lets every live link, of instances and of API containers alike, reach a TCP port of this machine at the `gateway`
    * address; the listener there decides which clients it serves. Resolves once the port is reachable; nothing else of the

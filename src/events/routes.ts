@@ -1,7 +1,14 @@
-/** The stream of events. */
+/** The stream of events, and the list of the newest ones. */
 import { Streamed } from "../base/answer.ts";
 import { route } from "../http/route.ts";
-import { EVENTS_SUMMARY, eventsQuery, parseEventId } from "./schema.ts";
+import {
+  type ActivityEntry,
+  activityList,
+  activityQuery,
+  EVENTS_SUMMARY,
+  eventsQuery,
+  parseEventId,
+} from "./schema.ts";
 import type { Events } from "./service.ts";
 
 export interface EventRoutesOptions {
@@ -34,5 +41,32 @@ export function eventRoutes({ events }: EventRoutesOptions) {
         return new Streamed(stream, { content_type: "text/event-stream", headers });
       },
     }),
+    route({
+      method: "GET",
+      path: "/api/activity",
+      auth: "tenant",
+      scope: "read",
+      operation: "listActivity",
+      summary: "Lists the newest events of the tenant; the audit log names the authors of changes.",
+      query: activityQuery,
+      response: activityList,
+      example: { query: { limit: "10" }, response: { activities: [SAMPLE], next_cursor: null } },
+      handler: async (request) => {
+        const page = request.page();
+        return page.answer("activities", await events.recent(request.caller.tenant_id, page));
+      },
+    }),
   ];
 }
+
+const SAMPLE: ActivityEntry = {
+  activity_id: "42",
+  timestamp: 1_795_229_416,
+  type: "container_update",
+  event_type: "started",
+  message: "container box started",
+  container_id: "ctr_c1v8hx2m9qk4te7b",
+  operation_id: null,
+  snapshot_id: null,
+  data: { event_type: "started", at: 1_795_229_416, name: "box", state: "running" },
+};

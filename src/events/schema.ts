@@ -1,7 +1,7 @@
 /** Shapes of events, as a concern gives them and as a reader of the stream gets them. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import { queryNumber } from "../base/schema.ts";
+import { epochSeconds, nextCursor, pageQuery, queryLimit, queryNumber } from "../base/schema.ts";
 
 /** What changed: the name of the event on the wire. What happened to it is the event's `event_type`. */
 const EVENT_NAMES = [
@@ -72,3 +72,27 @@ export function parseEventId(text: string): number | null {
 
 /** What the stream says, for its description. */
 export const EVENTS_SUMMARY = `Streams the tenant's events as server-sent events: first ready, then one per change, and a heartbeat every ${LIMITS.event_heartbeat_ms / 1000} s. A gap event marks events that are no longer kept.`;
+
+/** An event in the list of the newest ones. */
+export const activityEntry = z
+  .object({
+    activity_id: z.string().describe("Id of the event; the stream GET /api/events has the same."),
+    timestamp: epochSeconds,
+    type: z.string().describe("Name of the event, such as container_update."),
+    event_type: z.string().describe("What happened, as a past participle: created, started, died."),
+    message: z.string().describe("The event as text."),
+    container_id: z.string().nullable().describe("Id of the container; null for other events."),
+    operation_id: z.string().nullable().describe("Id of the operation; null for other events."),
+    snapshot_id: z.string().nullable().describe("Id of the snapshot; null for other events."),
+    data: z.record(z.string(), z.unknown()).describe("All fields of the event."),
+  })
+  .meta({ id: "Activity" });
+export type ActivityEntry = Readonly<z.output<typeof activityEntry>>;
+
+export const activityList = z
+  .object({ activities: z.array(activityEntry).describe("Newest first."), next_cursor: nextCursor })
+  .meta({ id: "ActivityList" });
+
+export const activityQuery = pageQuery.extend({
+  limit: queryLimit(LIMITS.activity_limit_default, LIMITS.activity_limit_max),
+});

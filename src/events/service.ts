@@ -11,6 +11,7 @@ import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import { type Listed, type Place, readPage } from "../base/paging.ts";
 import {
   type Row,
   type Statement,
@@ -19,7 +20,7 @@ import {
   type WriteOptions,
   type WriteResult,
 } from "../store/store.ts";
-import type { EventFilter, NewEvent } from "./schema.ts";
+import type { ActivityEntry, EventFilter, NewEvent } from "./schema.ts";
 import {
   type EventLog,
   type EventPage,
@@ -178,6 +179,12 @@ export class Events implements EventLog {
     return { events: rows.map(loggedEvent), gone_number: Number(gone_number ?? 0) };
   }
 
+  /** Returns one page of a tenant's kept events, newest first. */
+  recent(tenant_id: string, place: Place): Promise<Listed<ActivityEntry>> {
+    const select = `${SELECT.replace("seq, number", "number AS seq, number")} WHERE tenant_id = ?`;
+    return readPage(this.#store, select, [tenant_id], place, activityOf, "number");
+  }
+
   /** Deletes what is too old or too much. */
   async prune(): Promise<void> {
     const expired_ms = this.clock.epochMs() - LIMITS.events_kept_seconds * 1000;
@@ -272,6 +279,27 @@ export class Events implements EventLog {
       { sql: `DELETE FROM events WHERE ${condition}`, args },
     ]);
   }
+}
+
+function activityOf(row: Row): ActivityEntry {
+  const data = JSON.parse(String(row.data)) as Readonly<Record<string, unknown>>;
+  const [type, event_type] = [String(row.name), String(row.event_type)];
+  const what = type.replace(/_update$/, "").replaceAll("_", " ");
+  // Each concern names its thing in its own field.
+  const name = [data.name, data.function_name, data.reference, data.operation_type].find(
+    (one) => typeof one === "string",
+  );
+  return {
+    activity_id: String(row.number),
+    timestamp: Number(data.at),
+    type,
+    event_type,
+    message: [what, name, event_type.replaceAll("_", " ")].filter((part) => part !== undefined).join(" "),
+    container_id: textOrNull(row.container_id),
+    operation_id: textOrNull(row.operation_id),
+    snapshot_id: textOrNull(row.snapshot_id),
+    data,
+  };
 }
 
 function loggedEvent(row: Row): LoggedEvent {

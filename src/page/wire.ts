@@ -1,6 +1,7 @@
 /** The shapes that the page reads, from where the daemon writes them: a change there is a type error in the page. */
 import type { z } from "zod";
 import type { containerMetrics, logEntry, processList } from "../containers/exec/schema.ts";
+import type { networkSetup } from "../containers/network/schema.ts";
 import type { fileEntry } from "../files/schema.ts";
 import type { functionPools } from "../functions/pool-schema.ts";
 import type { versionDiff } from "../functions/versions/schema.ts";
@@ -10,6 +11,7 @@ import type { volumeDetail } from "../volumes/schema.ts";
 
 export type { GroupStatus } from "../../pool/index.ts";
 export type { ExecResult } from "../containers/exec/schema.ts";
+export type { ContainerNetwork, NetworkDiagnostics } from "../containers/network/schema.ts";
 export type { ContainerRecord } from "../containers/schema.ts";
 export type { FileList } from "../files/schema.ts";
 export type { FunctionPoolStatus } from "../functions/groups.ts";
@@ -21,6 +23,7 @@ export type { SessionRecord } from "../terminal/schema.ts";
 export type { VolumeRecord } from "../volumes/schema.ts";
 
 export type FunctionPools = z.output<typeof functionPools>;
+export type NetworkSetup = z.output<typeof networkSetup>;
 export type ContainerMetrics = z.output<typeof containerMetrics>;
 export type ContainerProcess = z.output<typeof processList>["processes"][number];
 export type LogEntry = z.output<typeof logEntry>;

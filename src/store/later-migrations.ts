@@ -201,4 +201,14 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
       "ALTER TABLE tenants ADD COLUMN service_hostnames TEXT NOT NULL DEFAULT '[]'",
     ],
   },
+  {
+    version: 22,
+    statements: [
+      // An address that a container keeps while it does not run, and when it was reserved.
+      "ALTER TABLE containers ADD COLUMN reserved_address TEXT",
+      "ALTER TABLE containers ADD COLUMN reserved_at INTEGER",
+      `CREATE UNIQUE INDEX containers_by_address ON containers (node_seq, reserved_address)
+        WHERE reserved_address IS NOT NULL`,
+    ],
+  },
 ];

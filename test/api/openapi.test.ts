@@ -83,6 +83,15 @@ const ORDER = [
   "getContainer",
   "findContainer",
   "containerReady",
+  "listNetworkAllocations",
+  "getContainerNetwork",
+  "setUpContainerNetwork",
+  "diagnoseContainerNetwork",
+  "getContainerEgress",
+  "listMonitors",
+  "listMonitoredProcesses",
+  "getMonitorProfile",
+  "getMonitor",
   "execInContainer",
   "streamFromContainer",
   "listJobs",
@@ -123,6 +132,9 @@ const ORDER = [
   "listContainerKeys",
   "revokeContainerKey",
   "killContainer",
+  "listContainerCleanupTasks",
+  "listCleanupTasks",
+  "getCleanupStatus",
   "startContainer",
   "stopContainer",
   "resumeContainer",
@@ -176,6 +188,12 @@ const UNSENT = [
   // They are about the user of the credential, which the operator's key has not: users.test.ts sends them.
   "logoutUser",
   "changePassword",
+  // They need an address of this node, a list of destinations, and a container that may go: container-addresses.test.ts,
+  // container-cleanup.test.ts.
+  "putContainerNetwork",
+  "addContainerRoute",
+  "removeContainerRoute",
+  "forceContainerCleanup",
   // A setting gives the key here; rotation.test.ts sends it.
   "rotateOperatorKey",
 ];

@@ -61,6 +61,8 @@ function rowOf(id: string, name: string): ContainerRow {
     exit_code: null,
     origin: null,
     head_snapshot_id: null,
+    reserved_address: null,
+    reserved_at: null,
     oom_killed: false,
     error_message: null,
     restart_count: 0,

@@ -241,3 +241,120 @@ describe("a reserve of slots", () => {
     expect(state.live.size).toBe(0);
   });
 });
+
+describe("a reserved index", () => {
+  it("has no slot but its holder's, also where the reserve held it, and is free again afterwards", async () => {
+    const { slots, state, pass } = scene(10, 3, 10);
+    await slots.fill();
+    expect(slots.reserve(1, false)).toBe(true);
+    await pass(1_000);
+    expect(state.live.has(1)).toBe(false);
+    expect(state.live.size).toBe(3);
+    for (let n = 0; n < 9; n++) {
+      expect((await slots.acquire()).index).not.toBe(1);
+      await pass(0);
+    }
+    const own = await slots.acquireReserved(1);
+    expect(own.index).toBe(1);
+    await expect(slots.acquire()).rejects.toMatchObject({ code: "CAPACITY_FULL" });
+    for (let n = 0; n < 3; n++) {
+      const slot = n === 0 ? own : await slots.acquireReserved(1);
+      await slots.release(slot);
+    }
+    slots.unreserve(1);
+    await pass(1_000);
+    expect((await slots.acquire()).index).toBe(1);
+  });
+
+  it("is refused if another has it, unless that one asks", async () => {
+    const { slots } = scene();
+    const { index } = await slots.acquire();
+    expect([slots.reserve(index, false), slots.reserve(index, true), slots.reserve(index, true)]).toEqual([
+      false,
+      true,
+      false,
+    ]);
+    expect([slots.reserve(-1, false), slots.reserve(40, false)]).toEqual([false, false]);
+  });
+
+  it("takes the place of a ready slot where all slots exist", async () => {
+    const { slots } = scene(3, 1, 8);
+    expect(slots.reserve(7, false)).toBe(true);
+    await slots.fill();
+    await Promise.all([slots.acquire(), slots.acquire()]);
+    expect((await slots.acquireReserved(7)).index).toBe(7);
+    await expect(slots.acquire()).rejects.toMatchObject({ code: "CAPACITY_FULL" });
+  });
+
+  it("waits for the removal of its last slot, and is refused while that fails", async () => {
+    const { slots, state, pass } = scene();
+    const slot = await slots.acquire();
+    slots.reserve(slot.index, true);
+    await slots.release(slot);
+    state.isStuck = true;
+    await expect(slots.acquireReserved(slot.index)).rejects.toMatchObject({ code: "CAPACITY_FULL" });
+    state.isStuck = false;
+    expect((await slots.acquireReserved(slot.index)).index).toBe(slot.index);
+    await pass(1_000);
+  });
+
+  it("is adopted with its slot, or kept without one", async () => {
+    const { slots } = scene(4, 2, 6);
+    for (const index of [0, 3]) slots.reserve(index, true);
+    slots.adopt({ index: 3, generation: 1 });
+    await slots.fill();
+    const taken = await Promise.all([slots.acquire(), slots.acquire()]);
+    for (const { index } of taken) expect([0, 3]).not.toContain(index);
+    expect((await slots.acquireReserved(0)).index).toBe(0);
+    await expect(slots.acquireReserved(3)).rejects.toThrow();
+  });
+
+  it("is never in use twice, whatever happens in whichever order", async () => {
+    for (let seed = 1; seed <= 30; seed++) {
+      // A generator that is the same everywhere (minstd).
+      let number = seed;
+      const below = (max: number) => {
+        number = (number * 48_271) % 2_147_483_647;
+        return number % max;
+      };
+      const { slots, state, pass } = scene(6, 2, 10);
+      const used = new Map<number, Slot>();
+      const reserved = new Set<number>();
+      for (let step = 0; step < 200; step++) {
+        const index = below(10);
+        const slot = used.get(index);
+        state.isFailing = below(10) === 0;
+        const what = below(6);
+        if (what === 0 && slots.reserve(index, slot !== undefined)) reserved.add(index);
+        if (what === 1) {
+          slots.unreserve(index);
+          reserved.delete(index);
+        }
+        if (what === 2 && reserved.has(index) && slot === undefined) {
+          const taken = await slots.acquireReserved(index).catch(() => null);
+          if (taken !== null) used.set(index, taken);
+        }
+        if (what === 3) {
+          const taken = await slots.acquire().catch(() => null);
+          if (taken !== null) {
+            expect([seed, step, used.has(taken.index), reserved.has(taken.index)]).toEqual([seed, step, false, false]);
+            used.set(taken.index, taken);
+          }
+        }
+        if (what === 4 && slot !== undefined) {
+          used.delete(index);
+          await slots.release(slot);
+        }
+        if (what === 5) await pass(below(1_500));
+        for (const held of used.keys()) expect(state.live.has(held)).toBe(true);
+      }
+      state.isFailing = false;
+      await pass(10_000);
+      for (const slot of used.values()) await slots.release(slot);
+      for (const index of reserved) slots.unreserve(index);
+      await pass(10_000);
+      await slots.close();
+      expect([seed, state.live.size]).toEqual([seed, 0]);
+    }
+  });
+});

@@ -32,7 +32,7 @@ const elsewhere = (what: string) =>
 
 /** A part that nothing may be asked of, but that it tells of ends. */
 function untouched<Part extends object>(members: object = {}): Part {
-  const listens = { onEnded: () => {}, onForget: () => {} };
+  const listens = { onEnded: () => {}, onForget: () => {}, onRemoval: () => {} };
   const known: Readonly<Record<string, unknown>> = { ...listens, ...members };
   const get = (_: object, name: string | symbol): unknown => {
     const member = known[String(name)];
@@ -65,6 +65,8 @@ describe("a node of two", () => {
       engine: untouched<Engine>({ containers: untouched(), images: { find: async () => ({ id: "x" }) } }),
       containers_max: 10,
       ports: untouched(),
+      addresses: untouched(),
+      tasks: untouched(),
       resolveImage: async () => ({ reference: "x", release: null, image_id: null, use: null }),
       volumes: volumesOf(),
     });

@@ -149,6 +149,15 @@ const LOOKS: readonly Verb[] = [
     load: async () => (await import("../containers/containers.ts")).inspect,
   },
   {
+    name: "diagnose",
+    words: ["<container>"],
+    summary: "check the network of a container, and mend it",
+    more: "hearth shows address, link, egress and traffic of the container, and exits with 1 if a check fails.",
+    flags: [{ flags: "--mend", about: "make what failed as it was at the start" }],
+    examples: ["hearth diagnose web", "hearth diagnose web --mend"],
+    load: async () => (await import("../containers/diagnose.ts")).diagnose,
+  },
+  {
     name: "stats",
     words: ["[container...]"],
     summary: "show live resource usage of containers",

@@ -38,6 +38,8 @@ interface Watched {
   status: HealthStatus;
   failing_streak: number;
   last_check: Check | null;
+  check_count: number;
+  checked_at_ms: EpochMs | null;
   /** Status of the last event, and its time on the monotonic clock. */
   told: HealthStatus;
   told_ms: number;
@@ -71,6 +73,8 @@ export class HealthChecks {
       status: "starting",
       failing_streak: 0,
       last_check: null,
+      check_count: 0,
+      checked_at_ms: null,
       told: "starting",
       told_ms: Number.NEGATIVE_INFINITY,
       cancel: () => {},
@@ -105,6 +109,12 @@ export class HealthChecks {
     };
   }
 
+  /** Checks of a container since its present run began, or since this daemon took it over. */
+  checksOf(id: string): { readonly count: number; readonly at_ms: EpochMs | null } {
+    const watched = this.#watched.get(id);
+    return { count: watched?.check_count ?? 0, at_ms: watched?.checked_at_ms ?? null };
+  }
+
   #checkLater(id: string, watched: Watched, pause_ms: number): void {
     watched.cancel = this.#options.clock.after(pause_ms, () => {
       this.#check(id, watched)
@@ -126,12 +136,18 @@ export class HealthChecks {
     const give = this.#place(row.tenant_id);
     if (give === null) return LIMITS.health_postponed_ms;
     const { clock } = this.#options;
-    const at = toIsoTime(clock.epochMs());
+    const at_ms = clock.epochMs();
     const begun_ms = clock.monotonicMs();
     const end = await this.#run(row, watched).finally(give);
     if (this.#watched.get(id) !== watched) return 0;
     if (end instanceof AppError && UNAVAILABLE.has(end.code)) return LIMITS.health_postponed_ms;
-    watched.last_check = { at, ...checkOf(end), duration_ms: Math.round(clock.monotonicMs() - begun_ms) };
+    watched.check_count++;
+    watched.checked_at_ms = at_ms;
+    watched.last_check = {
+      at: toIsoTime(at_ms),
+      ...checkOf(end),
+      duration_ms: Math.round(clock.monotonicMs() - begun_ms),
+    };
     this.#judge(watched, isPassed(end));
     await this.#tell(row, watched);
     const isRestarted = watched.status === "unhealthy" && watched.health.on_unhealthy === "restart";

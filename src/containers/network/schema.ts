@@ -1,9 +1,11 @@
-/** Schemas of the published ports (`ports`) of a container. */
+/** Shapes of the networks of containers: published ports, addresses, checks, egress. */
 import { z } from "zod";
 import { PORT_MAX } from "../../base/egress.ts";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { text, whole } from "../../base/schema.ts";
+import { acknowledgement, allowRule, epochSeconds, nextCursor, text, whole } from "../../base/schema.ts";
+import type { NetworkCheckName } from "../../engine/ports.ts";
+import { CONTAINER_STATES } from "../states.ts";
 
 const container_port = whole(1, PORT_MAX).describe("Port on which the process in the container listens.");
 const host_address = z
@@ -80,3 +82,157 @@ export const publishedPort = z
     protocol,
   })
   .meta({ id: "PublishedPort" });
+
+const ALLOCATION_STATUSES = ["allocated", "active", "cleanup_pending", "cleaned"] as const;
+
+/** An address of a container, as the list of the tenant's addresses has it. */
+export const networkAllocation = z
+  .object({
+    container_id: z.string().describe("Id of the container."),
+    container_name: z.string().describe("Name of the container."),
+    ip_address: z.string().describe("IPv4 address."),
+    bridge_interface: z.string().describe("Device of the host that has the gateway's address."),
+    veth_host: z.string().nullable().describe("Name of the link on the host; null unless the container runs."),
+    veth_container: z.string().nullable().describe("Name of the link in the container; null unless it runs."),
+    setup_completed: z.boolean().describe("True if the link is up and connected."),
+    allocation_time: epochSeconds
+      .nullable()
+      .describe("Time of the start or of the reservation, in seconds since the Unix epoch."),
+    status: z
+      .enum(ALLOCATION_STATUSES)
+      .describe(
+        "allocated: reserved, or its container starts. active: its container runs. cleanup_pending: its container is being removed. cleaned: never listed.",
+      ),
+  })
+  .meta({ id: "NetworkAllocation" });
+export type NetworkAllocation = Readonly<z.output<typeof networkAllocation>>;
+
+export const allocationList = z
+  .object({
+    allocations: z.array(networkAllocation).describe("Newest container first."),
+    next_cursor: nextCursor,
+  })
+  .meta({ id: "NetworkAllocationList" });
+
+const counters = z
+  .object({
+    rx_bytes: z.int().describe("Bytes received by the container."),
+    tx_bytes: z.int().describe("Bytes sent by the container."),
+    rx_packets: z.int().describe("Packets received."),
+    tx_packets: z.int().describe("Packets sent."),
+    rx_errors: z.int().describe("Packets not received because of errors."),
+    tx_errors: z.int().describe("Packets not sent because of errors."),
+  })
+  .meta({ id: "NetworkCounters" });
+
+const policy = z
+  .union([z.enum(["on", "off"]), z.array(z.string())])
+  .describe("Allowed outbound traffic: everything outside, none, or a list of destinations.");
+
+export const containerNetwork = z
+  .object({
+    container_id: z.string().describe("Id of the container."),
+    container_name: z.string().describe("Name of the container."),
+    state: z.enum(CONTAINER_STATES).describe("State of the container."),
+    ip_address: z.string().nullable().describe("Present IPv4 address; null unless the container runs."),
+    reserved_address: z.string().nullable().describe("Address that it has at every start; null if none is reserved."),
+    addresses: z.array(z.string()).describe("Addresses of the link in the container, with prefix length."),
+    subnet: z.string().describe("Network of all containers of this node."),
+    prefix_length: z.int().describe("Prefix length of the subnet."),
+    gateway: z.string().describe("Address of this machine, and of the default route."),
+    bridge_interface: networkAllocation.shape.bridge_interface,
+    veth_host: networkAllocation.shape.veth_host,
+    veth_container: networkAllocation.shape.veth_container,
+    mac_address: z.string().nullable().describe("Hardware address of the link in the container; null unless it runs."),
+    mtu: z.int().nullable().describe("Largest packet in bytes; null unless it runs."),
+    setup_completed: networkAllocation.shape.setup_completed,
+    allocation_time: networkAllocation.shape.allocation_time,
+    status: networkAllocation.shape.status.nullable().describe("Status of the address; null without an address."),
+    name_servers: z
+      .array(z.string())
+      .describe("Name servers in the container's /etc/resolv.conf; empty unless it runs."),
+    ports: z.array(publishedPort).describe("Published ports."),
+    egress: policy,
+    counters: counters.nullable().describe("Traffic since the start; null unless it runs."),
+  })
+  .meta({ id: "ContainerNetwork" });
+export type ContainerNetwork = Readonly<z.output<typeof containerNetwork>>;
+
+export const changeNetwork = z
+  .object({
+    ip_address: text(LIMITS.address_length_max)
+      .nullable()
+      .describe("Address of the subnet that the container has from its next start on; null ends the reservation."),
+  })
+  .meta({ id: "ChangeContainerNetwork" });
+
+export const changedNetwork = containerNetwork.extend(acknowledgement.shape).meta({ id: "ChangedContainerNetwork" });
+
+const CHECK_NAMES = [
+  "running",
+  "link",
+  "address",
+  "route",
+  "neighbour",
+  "gateway",
+  "forwarding",
+  "rules",
+  "egress",
+  "dns",
+] as const satisfies readonly NetworkCheckName[];
+
+const networkCheck = z
+  .object({
+    name: z.enum(CHECK_NAMES).describe("Part of the network that was checked."),
+    ok: z.boolean().describe("True if it is as it has to be."),
+    message: z.string().describe("What was found."),
+  })
+  .meta({ id: "NetworkCheck" });
+
+export const networkDiagnostics = z
+  .object({
+    container_id: z.string().describe("Id of the container."),
+    state: z.enum(CONTAINER_STATES).describe("State of the container."),
+    ok: z.boolean().describe("True if every check is ok."),
+    checked_at: epochSeconds,
+    checks: z
+      .array(networkCheck)
+      .describe("Checks, made now in this order; only `running` of a container that does not run."),
+  })
+  .meta({ id: "NetworkDiagnostics" });
+export type NetworkDiagnostics = Readonly<z.output<typeof networkDiagnostics>>;
+
+export const networkSetup = z
+  .object({
+    success: z.boolean().describe("True if every check is ok now."),
+    message: z.string().describe("Result as text."),
+    container_id: z.string().describe("Id of the container."),
+    found: z.array(z.enum(CHECK_NAMES)).describe("Checks that failed at first."),
+    mended: z.array(z.enum(CHECK_NAMES)).describe("Those of them that are ok now."),
+    checks: z.array(networkCheck).describe("Checks after the setup."),
+  })
+  .meta({ id: "NetworkSetup" });
+
+export const containerEgress = z
+  .object({
+    container_id: z.string().describe("Id of the container."),
+    state: z.enum(CONTAINER_STATES).describe("State of the container."),
+    egress: policy,
+    mode: z.enum(["on", "off", "list"]).describe("Kind of the policy; only a list has routes to add and remove."),
+    destinations: z.array(z.string()).describe("Allowed destinations of a list."),
+    always_refused: z.array(z.string()).describe("Networks that no policy opens."),
+    in_force: z
+      .boolean()
+      .nullable()
+      .describe("True if the packet filter has the policy; null unless the container runs."),
+    counters: counters.nullable().describe("Traffic since the start; null unless it runs."),
+  })
+  .meta({ id: "ContainerEgress" });
+
+export const containerRoute = z
+  .object({
+    destination: allowRule.describe(
+      "Destination <address>[/<bits>][:<port>[-<port>]][/tcp|/udp], as in `egress` of a container.",
+    ),
+  })
+  .meta({ id: "ContainerRoute" });

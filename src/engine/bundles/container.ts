@@ -7,7 +7,7 @@
  * minit is always root: it looks `user` up inside the container and starts every command as that user. For this a strict
  * container's minit has three capabilities, of which no command gets one (identity.h of minit).
  */
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { containerEnvironment, findsHome, hostnameOf } from "../../base/container-environment.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { containerPolicyOf, type NetworkPolicy, OPEN_POLICY } from "../network/rules.ts";
@@ -210,6 +210,14 @@ function minitProcess(spec: ContainerSpec): { readonly args: readonly string[]; 
   ];
   // The OCI runtime itself would read /etc/passwd of the image for a variable HOME that is missing.
   return { args: [MINIT_INSIDE, "container", ...args], env: lacksHome ? [...env, "HOME=/"] : env };
+}
+
+/** Changes the note of a container's network policy. A crash in between leaves the earlier note. */
+export function notePolicy(bundle: string, policy: NetworkPolicy): void {
+  const config = JSON.parse(readFileSync(`${bundle}/config.json`, "utf8")) as { annotations: Record<string, string> };
+  config.annotations[NETWORK_ANNOTATION] = JSON.stringify(policy);
+  writeFileSync(`${bundle}/config.json.new`, JSON.stringify(config));
+  renameSync(`${bundle}/config.json.new`, `${bundle}/config.json`);
 }
 
 export interface StartNote {

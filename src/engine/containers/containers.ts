@@ -36,6 +36,8 @@ import type {
   NamedContainer,
   ProcessList,
   Publication,
+  RemovalStep,
+  RemovedResource,
 } from "../ports/containers.ts";
 import type { OpenFiles } from "../ports/files.ts";
 import type { SnapshotPair, SnapshotPause, SubvolumeName } from "../ports/storage.ts";
@@ -43,6 +45,7 @@ import { writeDifference } from "./difference.ts";
 import { ContainerFilters } from "./filters.ts";
 import { renewIdentity } from "./identity.ts";
 import { IdleRoots } from "./idle-roots.ts";
+import { LiveNetworks } from "./live-networks.ts";
 import { SegmentedLog } from "./log.ts";
 import { RunningContainers } from "./running.ts";
 import { ContainerRuns } from "./runs.ts";
@@ -51,6 +54,7 @@ import { PROBE, probeUserNamespaces } from "./user-namespace-probe.ts";
 import { checkTargets } from "./writable-root.ts";
 
 export class LocalContainers implements Containers {
+  readonly networks: LiveNetworks;
   readonly #host: EngineHost;
   /** Being started. */
   readonly #moving = new Set<string>();
@@ -72,6 +76,7 @@ export class LocalContainers implements Containers {
     this.#starter = new ContainerStarter(host);
     this.#runs = new ContainerRuns(host, (id) => `${this.directory(id)}/exit`);
     this.#running = new RunningContainers(host, this.#runs);
+    this.networks = new LiveNetworks(host, this.#running, (run) => this.#runs.remains(run, false).bundle);
     this.#idle = new IdleRoots(
       (id, image) => this.#starter.mountIdle(id, image, () => this.#moving.has(id)),
       (id) => this.#starter.unmount(id),
@@ -271,10 +276,19 @@ export class LocalContainers implements Containers {
     mkdirSync(this.directory(id), { recursive: true, mode: 0o700 });
   }
 
-  async remove(id: string): Promise<void> {
+  async remove(id: string, owner: string | null = null): Promise<void> {
     await this.#runs.whenCleared(id);
-    await this.#host.storage.remove("containers", id);
-    this.#starter.forget(id);
+    const removed = (resource: RemovedResource, path: string, work: () => Promise<void> | void) =>
+      this.#runs.told({ container_id: id, tenant_id: owner ?? "", resource, path }, work);
+    await removed("rootfs", `area/containers/${id}`, () => this.#host.storage.remove("containers", id));
+    await removed("logs", `containers/${id}`, () => this.#starter.forget(id));
+  }
+
+  onRemoval(listener: (step: RemovalStep) => void): void {
+    this.#runs.onRemoval((step) => {
+      // What the engine made for itself has no owner.
+      if (step.tenant_id !== "" && step.container_id !== PROBE) listener(step);
+    });
   }
 
   async start(spec: ContainerSpec): Promise<Ended | null> {
@@ -302,7 +316,7 @@ export class LocalContainers implements Containers {
       const [filter, hasUser] = await Promise.all([this.#filters.get(capabilities), this.#decide()]);
       const { image, lower, leave } = await this.#starter.enter(spec.image_id, hasUser);
       leaveImage = leave;
-      slot = await this.#host.acquire();
+      slot = await this.#host.acquire(spec.reserved_address ?? null);
       invariant((slot.user !== null) === hasUser, "a slot is as was decided");
       failpoint("containers.start.slot");
       // Idempotent: what was made just before a power cut may be lost.
@@ -371,6 +385,10 @@ export class LocalContainers implements Containers {
 
   metrics(id: string): ContainerMetrics {
     return this.#running.metrics(id);
+  }
+
+  processesIn(id: string): number {
+    return this.#running.processesIn(id);
   }
 
   processes(id: string): Promise<ProcessList> {

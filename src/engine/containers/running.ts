@@ -10,6 +10,7 @@ import { AppError, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { EngineHost } from "../host/host.ts";
+import { containerProcesses } from "../kernel/control-groups.ts";
 import { freezerFile, thaw } from "../kernel/freezer.ts";
 import { readMetrics } from "../kernel/stats.ts";
 import { type ControlConnection, openExec, runExec, shutdown, signalPid, stopMain } from "../minit/container-client.ts";
@@ -62,7 +63,7 @@ export class RunningContainers {
   }
 
   /** Returns null for a container that does not run. */
-  find(id: string): (LiveContainer & Pick<Started, "first_id" | "slot">) | null {
+  find(id: string): (LiveContainer & Pick<Started, "first_id" | "run" | "slot">) | null {
     return this.#running.get(id) ?? null;
   }
 
@@ -125,6 +126,13 @@ export class RunningContainers {
     return readMetrics(this.#host.mode, this.#runs.remains(run, false).cgroup, slot.host_interface);
   }
 
+  /** Number of processes; 0 for a container that does not run. */
+  processesIn(id: string): number {
+    const running = this.#running.get(id);
+    if (running === undefined) return 0;
+    return containerProcesses(this.#host.mode, this.#runs.remains(running.run, false).cgroup).length;
+  }
+
   /** The file that freezes a container that runs; null: it does not run, or cannot be frozen. */
   freezer(id: string): string | null {
     const running = this.#running.get(id);
@@ -174,7 +182,8 @@ export class RunningContainers {
     const { id, run, slot } = running;
     const ended = this.#runs.endOf(id, run) ?? this.#runs.killed(run);
     // If the daemon ends first, the next one removes the rest and reports the end.
-    if (!(await this.#host.discard(this.#runs.remains(run, false), slot))) return;
+    const tell = this.#runs.telling(id, run, slot);
+    if (!(await this.#host.discard(this.#runs.remains(run, false), slot, tell))) return;
     running.leaveImage();
     failpoint("containers.end.cleared");
     this.#running.delete(id);

@@ -6,14 +6,14 @@
  */
 import { existsSync } from "node:fs";
 import { each } from "../../base/concurrency.ts";
-import { AppError, errorText, invariant } from "../../base/errors.ts";
+import { AppError, errorText, invariant, publicText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { parseRun, remainsOf, runName } from "../host/adoption.ts";
-import type { EngineHost } from "../host/host.ts";
+import type { EngineHost, TellRemoval } from "../host/host.ts";
 import type { Remains } from "../host/reaper.ts";
 import { readOomKills } from "../kernel/control-groups.ts";
 import type { NetworkSlot } from "../network/network.ts";
-import type { Ended, ExitRecord } from "../ports/containers.ts";
+import type { Ended, ExitRecord, RemovalStep, RemovedResource } from "../ports/containers.ts";
 import { readExitRecord } from "./log.ts";
 
 /** Exit record of a container whose minit was killed before it wrote one. */
@@ -41,6 +41,7 @@ export class ContainerRuns {
   readonly #died = new Map<string, Ended>();
   /** Number of the newest run, of any container. */
   #last_number = 0;
+  #onRemoval: (step: RemovalStep) => void = () => {};
 
   /** `exitFile`: where the first process of a container notes its end. */
   constructor(host: EngineHost, exitFile: (id: string) => string) {
@@ -69,6 +70,35 @@ export class ContainerRuns {
 
   remains(run: string, isStarting: boolean): Remains {
     return { ...remainsOf(this.#host.containers, run, isStarting), cgroup: this.#host.tenants.path(run) };
+  }
+
+  onRemoval(listener: (step: RemovalStep) => void): void {
+    this.#onRemoval = listener;
+  }
+
+  /** Returns what tells of the removal of a run. Before its group is removed, which names its tenant. */
+  telling(container_id: string, run: string, slot: NetworkSlot | null): TellRemoval {
+    const tenant_id = this.#host.tenants.tenantOf(run);
+    const { cgroup } = this.remains(run, false);
+    const paths: Partial<Record<RemovedResource, string>> = { cgroup, network: slot?.host_interface ?? "" };
+    return (resource, status, error) => {
+      if (tenant_id === null) return;
+      const step = { container_id, tenant_id, resource, path: paths[resource] ?? run, status };
+      this.#onRemoval({ ...step, error: error === undefined ? null : publicText(error) });
+    };
+  }
+
+  /** Tells of the removal of a part of a container, and does it. */
+  async told(part: Omit<RemovalStep, "status" | "error">, work: () => Promise<void> | void): Promise<void> {
+    const tell = (status: RemovalStep["status"], error: string | null) => this.#onRemoval({ ...part, status, error });
+    tell("in_progress", null);
+    try {
+      await work();
+      tell("completed", null);
+    } catch (error) {
+      tell("failed", publicText(error));
+      throw error;
+    }
   }
 
   /** Notes a run of an earlier process that is over, and how it ended: not when it ended with the machine. */
@@ -122,7 +152,8 @@ export class ContainerRuns {
     const doomed = this.#doomed.get(run);
     invariant(doomed !== undefined, "the run is over");
     // Otherwise the daemon ends before: the next one finds the rest.
-    if (await this.#host.discard(this.remains(run, isStarting), doomed.slot)) this.#doomed.delete(run);
+    const tell = this.telling(doomed.id, run, doomed.slot);
+    if (await this.#host.discard(this.remains(run, isStarting), doomed.slot, tell)) this.#doomed.delete(run);
     doomed.cleared.resolve();
   }
 

@@ -34,6 +34,7 @@ import { Network, type NetworkSlot } from "../network/network.ts";
 import { Uplink } from "../network/uplink.ts";
 import { type Filter, Filters } from "../oci/filters.ts";
 import { OciRuntime } from "../oci/runtime.ts";
+import type { RemovalStep, RemovedResource } from "../ports/containers.ts";
 import type { FoundImage } from "../ports/images.ts";
 import type { Budget, CgroupMode } from "../ports/machine.ts";
 import type { Storage } from "../ports/storage.ts";
@@ -62,6 +63,9 @@ export interface HostOptions {
   /** The image of function instances. */
   readonly image: string;
 }
+
+/** Is told of a step in the removal of a container. */
+export type TellRemoval = (resource: RemovedResource, status: RemovalStep["status"], error?: unknown) => void;
 
 export class EngineHost {
   readonly options: HostOptions;
@@ -321,31 +325,39 @@ export class EngineHost {
     return this.#threads.run({ ...argument, ...noted }, { name }) as Promise<Result>;
   }
 
-  /** Takes a network slot. Rejects with CAPACITY_FULL. */
-  async acquire(): Promise<NetworkSlot> {
+  /** Takes a network slot, that of a reserved `address` if given. Rejects with CAPACITY_FULL. */
+  async acquire(address: string | null = null): Promise<NetworkSlot> {
     await this.#keeper.whenReady();
-    return this.network.acquire();
+    return this.network.acquire(address);
   }
 
   /**
    * Removes what there is of a container, then gives its slot back (H2): never while something may still run in its
    * namespace. A failed removal is retried until it succeeds. Resolves to true when nothing is left, to false when the
-   * daemon ends before that: the next daemon removes the rest.
+   * daemon ends before that: the next daemon removes the rest. `tell` is told of each step.
    */
-  async discard(remains: Remains, slot: NetworkSlot | null): Promise<boolean> {
+  async discard(remains: Remains, slot: NetworkSlot | null, tell: TellRemoval = () => {}): Promise<boolean> {
     const { log } = this.options;
+    if (slot !== null) tell("network", "pending");
     for (
       let pause_ms: number = LIMITS.removal_retry_ms_min;
-      !(await this.#removed(remains));
+      !(await this.#removed(remains, tell));
       pause_ms = Math.min(pause_ms * 2, LIMITS.removal_retry_ms)
     ) {
       await this.#pause(pause_ms);
       if (this.#isEnding) return false;
     }
     this.tenants.leave(remains.id);
-    const lost = (error: unknown) =>
-      log.warn("cannot remove a network slot, retrying later", { id: remains.id, error: errorText(error) });
-    if (slot !== null) await this.network.release(slot).catch(lost);
+    if (slot !== null) {
+      tell("network", "in_progress");
+      await this.network.release(slot).then(
+        () => tell("network", "completed"),
+        (error) => {
+          tell("network", "failed", error);
+          log.warn("cannot remove a network slot, retrying later", { id: remains.id, error: errorText(error) });
+        },
+      );
+    }
     failpoint("engine.remove.released");
     return true;
   }
@@ -363,11 +375,15 @@ export class EngineHost {
     return Promise.race([work, late.promise]).finally(cancel);
   }
 
-  async #removed(remains: Remains): Promise<boolean> {
+  async #removed(remains: Remains, tell: TellRemoval): Promise<boolean> {
+    const parts = ["cgroup", "container"] as const;
+    for (const part of parts) tell(part, "in_progress");
     try {
       await this.task("remove", remains);
+      for (const part of parts) tell(part, "completed");
       return true;
     } catch (error) {
+      for (const part of parts) tell(part, "failed", error);
       this.options.log.error("cannot remove a container, retrying later", { id: remains.id, error: errorText(error) });
       return false;
     }

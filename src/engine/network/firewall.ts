@@ -12,11 +12,14 @@ import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
+import type { NetworkCheck } from "../ports/networks.ts";
 import { Batching } from "./batching.ts";
 import type { Members } from "./members.ts";
 import { type Place, Policies } from "./policies.ts";
+import { ruleChecks } from "./rule-checks.ts";
 import {
   type DnsPorts,
+  elementsIn,
   FLOWS_COUNTER,
   type NetworkPolicy,
   noRules,
@@ -104,6 +107,41 @@ export class Firewall {
     await cut();
     failpoint("engine.network.cut");
     if (hadPolicy) await this.#ruling.add(null);
+  }
+
+  /** Policy of an address; `OPEN_POLICY` for one without. */
+  policyOf(address: string): NetworkPolicy {
+    return this.#policies.policyOf(address);
+  }
+
+  /** A TCP port of the gateway that all may reach; null before the first one is open. */
+  get openedPort(): number | null {
+    return [...this.#ports][0] ?? null;
+  }
+
+  /** Makes the table anew, in one transaction. */
+  renew(): Promise<void> {
+    this.#standing = null;
+    return this.#ruling.add(null);
+  }
+
+  /** Compares the rules in the kernel with those that hold for all, and for one address. */
+  async check({ address }: Place): Promise<readonly NetworkCheck[]> {
+    const { names, client } = this.#options;
+    const { table } = names;
+    const own = this.#policies.all.filter((one) => one.address === address);
+    const { isShared: isUplinkShared } = this.#options.uplink;
+    const wanted = tableRules({ ...names, opened: [...this.#ports], isUplinkShared, dns: this.#dns }, own);
+    const list = async (...argv: string[]) => {
+      const { exit_code, stdout } = await client().spawn({ argv: ["nft", ...argv], timeout_ms: COMMAND_TIMEOUT_MS });
+      return exit_code === 0 ? stdout : "";
+    };
+    const maps = elementsIn(own);
+    const [found, ...texts] = await Promise.all([
+      list("-t", "list", "table", "inet", table),
+      ...maps.map(({ kind, name }) => list("list", kind, "inet", table, name)),
+    ]);
+    return ruleChecks(wanted, found, maps, texts);
   }
 
   /** Resolves when no rule names these released addresses. */

@@ -27,10 +27,11 @@ import {
 import type { Budget } from "../ports/machine.ts";
 import { Batching } from "./batching.ts";
 import { COMMAND_TIMEOUT_MS, Firewall } from "./firewall.ts";
+import type { LinkNames } from "./link-checks.ts";
 import type { Members } from "./members.ts";
 import type { DnsPorts, LinkGroups, NetworkPolicy } from "./rules.ts";
 import { Slots } from "./slots.ts";
-import { foreignLink, formatAddress, hexOf, parseSubnet, type Subnet } from "./subnet.ts";
+import { foreignLink, formatAddress, hexOf, parseAddress, parseSubnet, type Subnet } from "./subnet.ts";
 import type { Uplink } from "./uplink.ts";
 
 const NO_LAUNCHER = 0;
@@ -192,10 +193,15 @@ export class Network {
     await this.#firewall.begin();
     if (!this.#isReady) await this.#makeBridge();
     this.#isReady = true;
-    writeFileSync("/proc/sys/net/ipv4/ip_forward", "1");
+    this.forward();
     await this.#sweep(taken);
     if (isFilled) await this.#slots.fill();
     else this.#slots.fillSoon();
+  }
+
+  /** Has the machine pass packets from link to link. */
+  forward(): void {
+    writeFileSync("/proc/sys/net/ipv4/ip_forward", "1");
   }
 
   /** Lets every container and instance reach a TCP port of the gateway. */
@@ -236,9 +242,53 @@ export class Network {
     return this.#firewall.setPolicy(slot, policy);
   }
 
-  /** Takes a slot, a ready one where there is one. Rejects with CAPACITY_FULL when all are in use. */
-  acquire(): Promise<NetworkSlot> {
-    return this.#slots.acquire();
+  /**
+   * Takes a slot, a ready one where there is one, or makes the one of a reserved `address`. Rejects with CAPACITY_FULL when
+   * all are in use.
+   */
+  acquire(address: string | null = null): Promise<NetworkSlot> {
+    const index = address === null ? null : this.indexOf(address);
+    return index === null ? this.#slots.acquire() : this.#slots.acquireReserved(index);
+  }
+
+  /** First and last address that a slot may have. */
+  get addresses(): readonly [string, string] {
+    const first = this.subnet.base + 2;
+    return [formatAddress(first), formatAddress(first + this.#indexes_max - 1)];
+  }
+
+  /** Number of addresses that slots may have. */
+  get addresses_count(): number {
+    return this.#indexes_max;
+  }
+
+  /** Index of the slot with this address; null if no slot may have it. */
+  indexOf(address: string): number | null {
+    const number = parseAddress(address);
+    const index = number === null ? -1 : number - this.subnet.base - 2;
+    return index >= 0 && index < this.#indexes_max ? index : null;
+  }
+
+  /** Keeps an address from all slots but those of `acquire(address)`. Returns false if another has it. See `Slots.reserve`. */
+  reserve(address: string, isHolder: boolean): boolean {
+    const index = this.indexOf(address);
+    return index !== null && this.#slots.reserve(index, isHolder);
+  }
+
+  /** Ends the reservation of an address. Safe to repeat. */
+  unreserve(address: string): void {
+    const index = this.indexOf(address);
+    if (index !== null) this.#slots.unreserve(index);
+  }
+
+  /** Names and rules by which the link of a slot is checked. */
+  get linkNames(): LinkNames {
+    return { bridge: this.#options.names.bridge, gateway: this.gateway, live_group: this.#groups.live };
+  }
+
+  /** The rules in force. */
+  get firewall(): Firewall {
+    return this.#firewall;
   }
 
   /**

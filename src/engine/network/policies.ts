@@ -48,9 +48,14 @@ export class Policies {
     return this.#uplink.isShared || entered.size > 0;
   }
 
+  /** Policy of an address; `OPEN_POLICY` for one without. */
+  policyOf(address: string): NetworkPolicy {
+    return this.#policies.get(address)?.policy ?? OPEN_POLICY;
+  }
+
   /** True if a container has a policy of its own. */
   isRestricted(address: string): boolean {
-    return (this.#policies.get(address)?.policy ?? OPEN_POLICY) !== OPEN_POLICY;
+    return this.policyOf(address) !== OPEN_POLICY;
   }
 
   delete(address: string): void {

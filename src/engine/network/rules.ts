@@ -401,6 +401,21 @@ function elementsOf(policies: readonly PolicyOf[]): Elements {
   return { egress, published, host_ports, on_loopback, on_all, uplink_classes, buckets, networks, members, named };
 }
 
+/** A set or map with the elements that some policies need. */
+export interface NamedElements {
+  readonly kind: "set" | "map";
+  readonly name: string;
+  readonly elements: readonly string[];
+}
+
+/** Returns the sets and maps that these policies need, without those that need no element. */
+export function elementsIn(policies: readonly PolicyOf[]): readonly NamedElements[] {
+  const elements = elementsOf(policies);
+  return NAMED.map(({ kind, name }) => ({ kind, name, elements: [...elements[name].values()] })).filter(
+    (one) => one.elements.length > 0,
+  );
+}
+
 /** By content, so that lists that are alike share a chain, and none ever changes. */
 function chainOf(rules: readonly AllowRule[]): string {
   return `to_${createHash("sha256").update(rules.map(matchOf).join("\n")).digest("hex").slice(0, 16)}`;

@@ -8,6 +8,7 @@
  * R3. A slot that is no longer usable is never handed out.
  * R4. An index is used again only after its slot was removed, the longest unused one first. A removal that fails is
  *     tried again, and keeps its indexes meanwhile; so does a slot that could not be made.
+ * R5. A reserved index has no slot but while its holder uses it: `acquireReserved` alone hands it out.
  */
 import type { CancelTimer, Clock } from "../../base/clock.ts";
 import { AppError, invariant } from "../../base/errors.ts";
@@ -38,6 +39,11 @@ export class Slots<Slot extends { readonly index: number }> {
   /** The longest unused first. */
   readonly #free: number[] = [];
   #next_index = 0;
+  /** Indexes that were handed out and have not come back. */
+  readonly #used = new Set<number>();
+  /** Reserved indexes, and those of them that nothing is left of (R5). */
+  readonly #reserved = new Set<number>();
+  readonly #resting = new Set<number>();
   /** In use, ready or being made (R1). */
   #count = 0;
   /** To be removed. */
@@ -58,7 +64,7 @@ export class Slots<Slot extends { readonly index: number }> {
 
   /** Makes the reserve. Rejects when a slot cannot be made. */
   async fill(): Promise<void> {
-    while (this.#ready.length < this.#options.ready_count) this.#ready.push(await this.#make());
+    while (this.#ready.length < this.#options.ready_count) this.#ready.push(await this.#make(false));
   }
 
   /** Fills the reserve in the background. */
@@ -68,11 +74,78 @@ export class Slots<Slot extends { readonly index: number }> {
 
   /** Counts a slot as in use that was not made here. Before its index could have been given to another. */
   adopt(slot: Slot): void {
-    while (this.#next_index <= slot.index) this.#free.push(this.#next_index++);
-    const at = this.#free.indexOf(slot.index);
-    invariant(at >= 0, `slot ${slot.index} is free`);
-    this.#free.splice(at, 1);
+    const isFree = this.#resting.delete(slot.index) || this.#takeFree(slot.index);
+    invariant(isFree, `slot ${slot.index} is free`);
+    this.#used.add(slot.index);
     this.#count++;
+  }
+
+  /**
+   * Reserves an index, one in use only if its holder asks (`isHolder`). A ready slot with the index is removed. Returns
+   * false if another has the index.
+   */
+  reserve(index: number, isHolder: boolean): boolean {
+    if (index < 0 || index >= this.#options.indexes_max || this.#reserved.has(index)) return false;
+    if (this.#used.has(index) && !isHolder) return false;
+    this.#reserved.add(index);
+    if (this.#used.has(index)) return true;
+    if (this.#takeFree(index)) this.#resting.add(index);
+    const at = this.#ready.findIndex((slot) => slot.index === index);
+    for (const slot of at < 0 ? [] : this.#ready.splice(at, 1)) {
+      this.#count--;
+      this.#retire(slot);
+      this.#fillLater();
+    }
+    return true;
+  }
+
+  /** Ends a reservation. A slot in use with the index stays so until its release. Safe to repeat. */
+  unreserve(index: number): void {
+    this.#reserved.delete(index);
+    if (this.#resting.delete(index)) this.#free.push(index);
+  }
+
+  /**
+   * Makes the slot with a reserved index; waits until nothing is left of its last use. Rejects with CAPACITY_FULL when all
+   * slots are in use, else with the failure to remove or make it.
+   */
+  async acquireReserved(index: number): Promise<Slot> {
+    const { slots_max } = this.#options;
+    invariant(this.#reserved.has(index) && !this.#used.has(index), `slot ${index} is reserved and not in use`);
+    while (!this.#resting.has(index) || this.#count >= slots_max) {
+      invariant(this.#reserved.has(index), `slot ${index} stays reserved`);
+      if (!this.#resting.has(index)) await this.#untilRemoved();
+      else if (this.#ready.length === 0 && this.#filling.size > 0) await Promise.race(this.#filling);
+      else this.#giveUpReady();
+    }
+    this.#resting.delete(index);
+    this.#used.add(index);
+    this.#count++;
+    return this.#makeAt(index);
+  }
+
+  /** Waits for the removal of slots, or for those that are being made for the reserve. Rejects if the removal fails. */
+  async #untilRemoved(): Promise<void> {
+    const isRemoving = this.#retired.length > 0 || this.#removing !== null;
+    invariant(isRemoving || this.#filling.size > 0, "a slot comes back");
+    if (!isRemoving) await Promise.race(this.#filling);
+    else if (!(await this.#removeNow())) throw full(this.#options.slots_max);
+  }
+
+  /** Removes a ready slot, so that another one can be made. Throws CAPACITY_FULL if there is none. */
+  #giveUpReady(): void {
+    const spare = this.#ready.pop();
+    if (spare === undefined) throw full(this.#options.slots_max);
+    this.#count--;
+    this.#retire(spare);
+  }
+
+  /** Takes an index out of those that are free. */
+  #takeFree(index: number): boolean {
+    while (this.#next_index <= index) this.#free.push(this.#next_index++);
+    const at = this.#free.indexOf(index);
+    if (at >= 0) this.#free.splice(at, 1);
+    return at >= 0;
   }
 
   /** A ready slot, or one made now. Rejects with CAPACITY_FULL when all are in use, else with the failure to make one. */
@@ -80,6 +153,7 @@ export class Slots<Slot extends { readonly index: number }> {
     for (;;) {
       for (let slot = this.#ready.shift(); slot !== undefined; slot = this.#ready.shift()) {
         if (this.#options.isUsable(slot)) {
+          this.#used.add(slot.index);
           this.#fillLater();
           return slot;
         }
@@ -87,7 +161,7 @@ export class Slots<Slot extends { readonly index: number }> {
         this.#retire(slot);
       }
       this.#fillLater();
-      if (this.#count < this.#options.slots_max || this.#filling.size === 0) return this.#make();
+      if (this.#count < this.#options.slots_max || this.#filling.size === 0) return this.#make(true);
       await Promise.race(this.#filling);
     }
   }
@@ -98,6 +172,7 @@ export class Slots<Slot extends { readonly index: number }> {
       await this.#options.cut(slot);
     } finally {
       this.#count--;
+      this.#used.delete(slot.index);
       this.#retire(slot);
     }
   }
@@ -116,17 +191,28 @@ export class Slots<Slot extends { readonly index: number }> {
     }
   }
 
-  async #make(): Promise<Slot> {
-    const { slots_max, make, remnant } = this.#options;
+  /** `isUsed`: for somebody who asks, and not for the reserve. */
+  async #make(isUsed: boolean): Promise<Slot> {
+    const { slots_max } = this.#options;
     if (this.#count >= slots_max) throw full(slots_max);
     this.#count++;
-    let index: number | null = null;
+    const index = await this.#takeIndex().catch((error) => {
+      this.#count--;
+      throw error;
+    });
+    if (isUsed) this.#used.add(index);
+    return this.#makeAt(index);
+  }
+
+  /** Makes the slot of an index that was taken and counted. */
+  async #makeAt(index: number): Promise<Slot> {
+    const { make, remnant } = this.#options;
     try {
-      index = await this.#takeIndex();
       return await make(index);
     } catch (error) {
       this.#count--;
-      if (index !== null) this.#retire(remnant(index));
+      this.#used.delete(index);
+      this.#retire(remnant(index));
       throw error;
     }
   }
@@ -145,6 +231,16 @@ export class Slots<Slot extends { readonly index: number }> {
 
   get #hasIndex(): boolean {
     return this.#next_index < this.#options.indexes_max || this.#free.length > 0;
+  }
+
+  /** Adds a slot to the reserve, unless its index was reserved while it was made (R5). */
+  #keepReady(slot: Slot): void {
+    if (!this.#reserved.has(slot.index)) {
+      this.#ready.push(slot);
+      return;
+    }
+    this.#count--;
+    this.#retire(slot);
   }
 
   #retire(slot: Slot): void {
@@ -187,7 +283,10 @@ export class Slots<Slot extends { readonly index: number }> {
     }
     this.#removing = null;
     this.#retired = this.#retired.slice(batch.length);
-    this.#free.push(...batch.map(({ index }) => index));
+    for (const { index } of batch) {
+      if (this.#reserved.has(index)) this.#resting.add(index);
+      else this.#free.push(index);
+    }
     this.#removeSoon();
     if (this.#isStarved) this.#fillLater();
     return true;
@@ -218,10 +317,10 @@ export class Slots<Slot extends { readonly index: number }> {
     ) {
       this.#isStarved = !this.#hasIndex;
       if (this.#isStarved) return;
-      const filling: Promise<void> = this.#make().then(
+      const filling: Promise<void> = this.#make(false).then(
         (slot) => {
           this.#filling.delete(filling);
-          this.#ready.push(slot);
+          this.#keepReady(slot);
           if (this.#cancelFill === null) this.#fillNow();
         },
         // Not tried again by itself: the next slot that is taken tries, and tells its caller.

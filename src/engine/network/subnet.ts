@@ -35,6 +35,15 @@ export function formatAddress(address: number): string {
   return [24, 16, 8, 0].map((shift) => (address >>> shift) & 255).join(".");
 }
 
+/** Parses an IPv4 address in its one canonical form; null for any other text. */
+export function parseAddress(text: string): number | null {
+  const octets = text.split(".").map(Number);
+  const number = octets.reduce((sum, octet) => sum * 256 + octet, 0);
+  const isAddress =
+    octets.length === 4 && octets.every((octet) => Number.isInteger(octet) && octet >= 0 && octet <= 255);
+  return isAddress && formatAddress(number) === text ? number : null;
+}
+
 /** An address as /proc/net/route has it. */
 export function hexOf(address: number): string {
   const octets = [0, 8, 16, 24].map((shift) => ((address >>> shift) & 255).toString(16).padStart(2, "0"));

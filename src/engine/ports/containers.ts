@@ -58,6 +58,8 @@ export interface ContainerSpec {
   readonly network: string | null;
   /** True if it and all containers of its tenant that do the same resolve each other's names. */
   readonly dns: boolean;
+  /** Address that was reserved for it (`Networks.reserve`); null or absent: any. */
+  readonly reserved_address?: string | null;
   /** Volumes by id, each mounted at a path inside. `kind`: that of its subvolume, `volumes` unless given. */
   readonly volumes: readonly { readonly id: string; readonly target: string; readonly kind?: SubvolumeKind }[];
   /** Directories that are an empty tmpfs, also below a root that can be written to. */
@@ -194,6 +196,21 @@ export interface ProcessList {
   readonly isTruncated: boolean;
 }
 
+/** A part of a container that its end or its deletion removes from this machine. */
+export type RemovedResource = "container" | "cgroup" | "network" | "rootfs" | "logs";
+
+/** Progress of the removal of one part of a container. */
+export interface RemovalStep {
+  readonly container_id: string;
+  readonly tenant_id: string;
+  readonly resource: RemovedResource;
+  /** A name of this machine, or a path below the data directory. */
+  readonly path: string;
+  readonly status: "pending" | "in_progress" | "completed" | "failed";
+  /** Of a failed step, which is retried. */
+  readonly error: string | null;
+}
+
 /** API containers: root file system, start, end, and requests to one that runs. */
 export interface Containers {
   /** Ids of those that run. */
@@ -213,8 +230,10 @@ export interface Containers {
   stop(id: string, signal: number, grace_ms: number): Promise<void>;
   /** Ends a container by force. Resolves when nothing of it is left. Rejects with NOT_RESPONDING as `stop` does. */
   kill(id: string): Promise<void>;
-  /** Removes a container's file system, log and exit. It must not be live. Safe to repeat. */
-  remove(id: string): Promise<void>;
+  /** Removes a container's file system, log and exit. It must not be live. Safe to repeat. `owner`: for `onRemoval`. */
+  remove(id: string, owner?: string | null): Promise<void>;
+  /** One listener, told of each step of a removal: of a run that ended, and of a container of an owner. */
+  onRemoval(listener: (step: RemovalStep) => void): void;
   /** Returns null for a container that does not run. */
   live(id: string): LiveContainer | null;
   /** Gives a container another name in name queries. Returns true if it runs and has names: then the next query gets it. */
@@ -235,6 +254,8 @@ export interface Containers {
   signalPid(id: string, pid: number, signal: number): Promise<void>;
   log(id: string): ContainerLog;
   metrics(id: string): ContainerMetrics;
+  /** Number of processes in a container that runs; 0: it does not run. */
+  processesIn(id: string): number;
   /** The processes of a container, by pid as seen inside. Rejects with CAPACITY_FULL when too many ask. */
   processes(id: string): Promise<ProcessList>;
   /**

@@ -6,6 +6,7 @@
  */
 import { containerHash, terminalHash } from "./addresses.js";
 import { logCard } from "./container-log.js";
+import { networkCard } from "./container-network.js";
 import { runCard } from "./container-run.js";
 import { SNAPSHOTS_MAX, snapshotsCard } from "./container-snapshots.js";
 import { portText, stateKind, stateText, uptime } from "./containers.js";
@@ -211,9 +212,10 @@ export function containerView(context, id) {
   const usage = usageCard(context);
   const processes = processesCard(context, idOf);
   const about = factsCard();
+  const network = networkCard(context, idOf);
   const snapshots = snapshotsCard(context, () => shown, moved);
   const side = h("div", { class: "side" }, usage.element, about.element);
-  const below = h("div", { class: "stack" }, processes.element, snapshots.element);
+  const below = h("div", { class: "stack" }, processes.element, network.element, snapshots.element);
   const body = h("div", { class: "detail" }, run.element, log.element, side, below);
   const element = h("div", { hidden: true }, top.element, body);
 
@@ -225,6 +227,7 @@ export function containerView(context, id) {
     top.update(record);
     about.update(record);
     run.update(record);
+    network.update(record);
     usage.update(metrics);
     processes.update(running);
     snapshots.update(record, taken);

@@ -2,7 +2,7 @@
 import { encodedPath } from "./addresses.js";
 
 /** @import { Api } from "./api.js" */
-/** @import { ContainerMetrics, ContainerProcess, AcceptedCopy, ContainerRecord, ExecResult, FileChanges, FileList, Lineage, OperationRecord, OperationSummary, SecretRecord, SnapshotDetail, SnapshotRecord, VersionDiff, VolumeDetail, VolumeRecord } from "../wire.ts" */
+/** @import { ContainerMetrics, ContainerNetwork, ContainerProcess, AcceptedCopy, ContainerRecord, NetworkDiagnostics, NetworkSetup, ExecResult, FileChanges, FileList, Lineage, OperationRecord, OperationSummary, SecretRecord, SnapshotDetail, SnapshotRecord, VersionDiff, VolumeDetail, VolumeRecord } from "../wire.ts" */
 
 /** Beyond the time that a stop, a start or a command takes by its own bounds. */
 const GRACE_MS = 30_000;
@@ -46,6 +46,12 @@ export function containersOf(api) {
     metrics: (id) => api.request("GET", container(id, "/metrics")),
     /** @param {string} id @returns {Promise<{ processes: ContainerProcess[] }>} */
     processes: (id) => api.request("GET", container(id, "/processes")),
+    /** @param {string} id @returns {Promise<ContainerNetwork>} */
+    network: (id) => api.request("GET", container(id, "/network")),
+    /** @param {string} id @returns {Promise<NetworkDiagnostics>} */
+    diagnose: (id) => api.request("GET", container(id, "/network/diagnostics"), undefined, LIFE_MS),
+    /** @param {string} id @returns {Promise<NetworkSetup>} */
+    setUpNetwork: (id) => api.request("POST", container(id, "/network/setup"), undefined, LIFE_MS),
     /** @param {string} id */
     start: (id) => api.request("POST", container(id, "/start?execution=sync"), undefined, LIFE_MS),
     /** @param {string} id */
