@@ -145,6 +145,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const adopted = await engine.boot(reserved.map(({ address }) => address));
   const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.storage, config)) });
   engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
+  engine.gpus.bound((tenant_id) => quotas.of(tenant_id).gpus_max);
   engine.storage.boundOwners((tenant_id) => quotas.filesMb(tenant_id));
   const owned = { ...base, store, engine, node, events, quotas };
   const secrets = new Secrets({ ...owned, keys: opened.secrets_keys, kind: SECRET_KIND });
@@ -241,6 +242,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     idempotency,
     limitFiles: (tenant_id) => engine.storage.limitOwner(tenant_id),
     processCount: (tenant_id) => engine.containers.processCount(tenant_id),
+    gpuCount: (tenant_id) => engine.gpus.countOf(tenant_id),
   });
   const users = makeUsers({ ...base, store, tenants, keys, logins });
   const api = apiRoutes({
@@ -254,6 +256,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
         await engine.containers.userNamespacesTried();
         return engine.info();
       },
+      gpus: () => engine.gpus.states(),
     },
     functions: { functions, invoker, invocations, pool, code, operations, snapshot_versions },
     containers: { containers, engine, execs, shares, jobs, verbs, operations, clock, ...views },

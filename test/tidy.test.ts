@@ -55,7 +55,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
 const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   "src/base": ["pino", "zod"],
   "src/store": ["src/base/", "libsql", "@libsql/client/web", "piscina"],
-  "src/engine": ["src/base/", "piscina", "lru-cache", "dns-packet"],
+  "src/engine": ["src/base/", "piscina", "lru-cache", "dns-packet", "yaml", "zod"],
   pool: ["src/base/"],
   runtimes: [],
   "src/http": ["src/base/", "src/store/store.ts", "hono", "@hono/", "zod", "ws"],

@@ -62,6 +62,8 @@ export interface Config {
   readonly bridge: string;
   /** `auto` probes crun, then runc; otherwise a name or path. */
   readonly oci_runtime: string;
+  /** Directories of CDI files. */
+  readonly cdi_dirs: readonly string[];
   /** Of API containers: where this machine can, or the daemon does not start, or none. */
   readonly user_namespaces: UserNamespaceChoice;
   readonly log_level: LogLevel;
@@ -260,6 +262,13 @@ function trustedProxies(text: string): readonly Network[] {
   });
 }
 
+function cdiDirectories(paths: readonly string[]): readonly string[] {
+  const wrong = paths.find((path) => !path.startsWith("/"));
+  if (wrong !== undefined) refuse("cdi_dirs", wrong);
+  if (paths.length > LIMITS.cdi_directories_max) refuse("cdi_dirs", `${paths.length} paths`);
+  return paths.map((path) => resolve(path));
+}
+
 function registryMirrors(text: string): ReadonlyMap<string, string> {
   const mirrors = new Map<string, string>();
   for (const entry of entriesOf(text.toLowerCase())) {
@@ -430,6 +439,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     subnet,
     bridge,
     oci_runtime: read("oci_runtime"),
+    cdi_dirs: cdiDirectories(entriesOf(read("cdi_dirs"))),
     user_namespaces,
     log_level,
     otlp_url: collectorUrl(read),

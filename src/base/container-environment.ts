@@ -35,6 +35,16 @@ interface Environments {
   readonly environment: Readonly<Record<string, string>>;
 }
 
+/** Variables that the GPUs of a running container add to its own. */
+interface WithGpus {
+  readonly gpus: { readonly environment: Readonly<Record<string, string>> };
+}
+
+/** Returns a container with the variables of its GPUs. Null: it does not run. */
+export function withGpus<Of extends Pick<Environments, "environment">>(of: Of, live: WithGpus | null): Of {
+  return { ...of, environment: { ...of.environment, ...live?.gpus.environment } };
+}
+
 /** True if minit looks the home directory up that an environment of the container lacks. */
 export const findsHome = ({ user, image_environment }: Omit<Environments, "name" | "environment">): boolean =>
   user !== null || image_environment !== null;

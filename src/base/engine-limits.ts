@@ -1,8 +1,10 @@
 /** The bounds of starts, removals, adoption and the launcher, a part of LIMITS. */
 import { DIAGNOSIS_LIMITS } from "./diagnosis-limits.ts";
+import { GPU_LIMITS } from "./gpu-limits.ts";
 
 export const ENGINE_LIMITS = {
   ...DIAGNOSIS_LIMITS,
+  ...GPU_LIMITS,
   start_timeout_ms: 10_000,
   remove_timeout_ms: 10_000,
   /** Calls in flight of one resident process (CALLS_MAX of protocol.h), and largest `concurrency` of a group of the pool. */

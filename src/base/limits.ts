@@ -272,7 +272,6 @@ export const LIMITS = {
   argument_bytes_max: 128 * 1024 - 1,
   arguments_bytes_max: 1024 * 1024,
   arguments_max: 4_096,
-  gpus_max: 64,
   batch_items_max: 100,
   /** Failed items that the message of a batch names; `items` has all. An error text is some 100 characters. */
   batch_failures_named_max: 5,

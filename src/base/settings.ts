@@ -206,6 +206,12 @@ export const SETTINGS = {
     range: "auto, crun, runc, or a path",
     about: "Program that starts containers; auto tries crun, then runc.",
   },
+  cdi_dirs: {
+    variable: "HEARTH_CDI_DIRS",
+    fallback: "/etc/cdi,/var/run/cdi",
+    range: `up to ${LIMITS.cdi_directories_max} absolute paths, comma-separated`,
+    about: "Directories of CDI files, which describe the GPUs of this machine; later ones override earlier ones.",
+  },
   user_namespaces: {
     variable: "HEARTH_USER_NAMESPACES",
     fallback: "auto",

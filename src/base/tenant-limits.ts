@@ -353,6 +353,17 @@ export const TENANT_LIMITS = {
         WHERE tenant_id = tenants.id AND state IN ('starting', 'running'))`,
     },
   },
+  gpus_max: {
+    about: "Number of GPUs that its running containers and instances hold.",
+    counts: "GPUs at the same time",
+    min: 0,
+    max: 1_000_000,
+    isWhole: true,
+    share: () => LIMITS.tenant_gpus_default,
+    default_text: String(LIMITS.tenant_gpus_default),
+    above: "403; a restart policy retries",
+    used: { name: "gpus", about: "Number of GPUs that its containers and instances hold.", sql: null },
+  },
   execs_max: {
     about: "Number of concurrent commands, streams and terminals in its containers.",
     counts: "commands at the same time",

@@ -128,13 +128,6 @@ export function runs({ id, state }: Pick<ContainerRow, "id" | "state">): AppErro
   });
 }
 
-export function noGpu(gpu_count: number): AppError {
-  return new AppError("CAPACITY_FULL", `not enough GPUs on this node: ${gpu_count} requested (limit 0)`, {
-    retryable: false,
-    hint: "leave gpu_count out, or use a node with GPUs",
-  });
-}
-
 export function nameTaken(name: string): AppError {
   return new AppError("NAME_TAKEN", `a container named '${name}' exists`, {
     hint: "delete it, or choose another name",

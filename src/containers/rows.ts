@@ -23,8 +23,6 @@ export interface ContainerRow extends ContainerSpec, ImageSettings {
   readonly restart: CreateContainer["restart"];
   readonly ttl_seconds: number | null;
   readonly idle_seconds: number | null;
-  readonly gpu_count: number;
-  readonly gpu_ids: readonly string[];
   readonly labels: Readonly<Record<string, string>>;
   readonly state: ContainerState;
   /** Whether its owner wants it to run: a restart policy starts only such a one again. */

@@ -122,8 +122,12 @@ const ABOUT = {
     "Allowed outbound traffic. on: everything outside. off: none, not even name servers. Or a list of addresses and networks, optionally with ports and protocol, such as 203.0.113.0/24:443/tcp. This machine, containers of no common network, and link-local addresses are never reachable.",
   user: "User of all commands, as <user> or <user>:<group>, each a name or a number in the container's /etc/passwd and /etc/group; without a group also the groups that list the user. Default: the image's with oci, or root.",
   stop_signal: "Signal that asks the command to end. Default: the image's with oci, or SIGTERM.",
-  gpu_count: "Number of GPUs.",
+  gpu_count: "Number of GPUs that the container holds while it runs.",
+  gpu_ids: "Ids of the GPUs, as many as gpu_count. Without them the daemon chooses free ones.",
 } as const;
+
+/** A vendor's word and a number (src/engine/gpu/inventory.ts). */
+const GPU_ID = /^[a-z]{1,32}\d{1,3}$/;
 
 /** Any shape that is no GPU request is a bad value (interface, errors), whatever its JSON type. */
 function complaintAboutGpus({
@@ -140,8 +144,7 @@ function complaintAboutGpus({
     return { field: "gpu_count", message: `expected a whole number from 0 to ${LIMITS.gpus_max}` };
   }
   if (gpu_ids !== undefined && gpu_ids !== null) {
-    const isList =
-      Array.isArray(gpu_ids) && gpu_ids.every((id) => typeof id === "string" && /^nvidia\d{1,3}$/.test(id));
+    const isList = Array.isArray(gpu_ids) && gpu_ids.every((id) => typeof id === "string" && GPU_ID.test(id));
     if (!isList || new Set(gpu_ids).size !== gpu_ids.length) {
       return { field: "gpu_ids", message: "expected different ids like nvidia0" };
     }
@@ -202,7 +205,7 @@ const createFields = z.object({
   gpu_count: z.unknown().meta({ type: "integer", description: ABOUT.gpu_count }).optional(),
   gpu_ids: z
     .unknown()
-    .meta({ type: "array", items: { type: "string" }, description: "Ids of the GPUs." })
+    .meta({ type: "array", items: { type: "string" }, description: ABOUT.gpu_ids })
     .optional(),
   async_mode: directMode,
 });
@@ -329,7 +332,7 @@ export const containerRecord = z
     network: z.string().nullable().describe(ABOUT.network),
     dns: z.boolean().describe(ABOUT.dns),
     gpu_count: z.int().describe(ABOUT.gpu_count),
-    gpu_ids: z.array(z.string()).describe("Ids of its GPUs."),
+    gpu_ids: z.array(z.string()).describe("Ids of the GPUs that it holds; unless it runs, those that it asks for."),
     labels: z.record(z.string(), z.string()).describe(ABOUT.labels),
     origin: containerOrigin.nullable().describe("What the container is a copy of; null for any other container."),
     exec_ready: z.boolean().describe("True if exec is possible: it runs, minit responds, and its image is valid."),

@@ -16,14 +16,13 @@ import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import { Retries } from "../base/retries.ts";
-import type { Ended, Engine } from "../engine/ports.ts";
+import type { Ended, Engine, GpuRequest } from "../engine/ports.ts";
 import { type Guard, heldElsewhere } from "../store/store.ts";
 import {
   type Admission,
   filesInUse,
   insertChecks,
   nameTaken,
-  noGpu,
   readinessOf,
   restingChecks,
   startChecks,
@@ -192,7 +191,7 @@ export class Containers {
   /** Notes a container in state `starting`. Nothing of it is there yet. */
   async insert(tenant_id: string, input: CreateContainer, id: string): Promise<ContainerRow> {
     const { node, clock, volumes, quotas } = this.#options;
-    if (input.gpu_count > 0) throw noGpu(input.gpu_count);
+    await this.checkGpus(tenant_id, input);
     const { resolved, image_id, settings } = await this.#images.of(tenant_id, input);
     const mounts = input.volumes.map((text) => parseMount(text)).filter((one) => one !== null);
     const found = await Promise.all(mounts.map(({ volume }) => volumes.held(tenant_id, volume)));
@@ -307,6 +306,11 @@ export class Containers {
     return row;
   }
 
+  /** Throws CAPACITY_FULL, QUOTA_EXCEEDED unless the GPUs are free now. */
+  checkGpus(tenant_id: string, request: GpuRequest): Promise<void> {
+    return this.#options.engine.gpus.check(tenant_id, request);
+  }
+
   #checkLeft(id: string): void {
     if (this.#options.engine.containers.isLookedInto(id)) throw filesInUse(id);
   }
@@ -315,6 +319,7 @@ export class Containers {
   start(tenant_id: string, id: string): Promise<ContainerRecord> {
     return this.#turns.run(id, async () => {
       const row = await this.checkStart(tenant_id, id);
+      await this.checkGpus(tenant_id, row);
       const fields = { is_wanted: true, restart_count: 0, error_message: null };
       await this.#changes.move(row, "start", fields, startChecks(this.#admission, row));
       await this.#runOrFail({ ...row, state: "starting" });
@@ -429,6 +434,7 @@ export class Containers {
       const row = await this.#rows.byIdAlone(id);
       if (row === null || !row.is_wanted || !containerStates.can(row.state, "start")) return;
       this.#checkLeft(id);
+      await this.checkGpus(row.tenant_id, row);
       const restart_count = row.restart_count + 1;
       await this.#changes.move(row, "start", { restart_count, error_message: null }, startChecks(this.#admission, row));
       await this.#runOrFail({ ...row, state: "starting", restart_count });

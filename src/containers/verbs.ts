@@ -90,7 +90,9 @@ export class ContainerVerbs {
     );
   }
 
-  create(tenant_id: string, create: CreateContainer, once: Once | null): Promise<OperationRecord> {
+  /** Throws CAPACITY_FULL, QUOTA_EXCEEDED where it lacks GPUs now; of a batch each item fails alone. */
+  async create(tenant_id: string, create: CreateContainer, once: Once | null): Promise<OperationRecord> {
+    await this.#containers.checkGpus(tenant_id, create);
     const container_id = this.#containers.newId();
     const input = { container_id, create };
     return this.#operations.accept(tenant_id, { type: "container.create", ...targeting(container_id), input, once });
@@ -103,7 +105,9 @@ export class ContainerVerbs {
   }
 
   async start(tenant_id: string, id: string, once: Once | null): Promise<OperationRecord> {
-    const { id: container_id } = await this.#containers.checkStart(tenant_id, id);
+    const row = await this.#containers.checkStart(tenant_id, id);
+    await this.#containers.checkGpus(tenant_id, row);
+    const container_id = row.id;
     const input = { container_id };
     return this.#operations.accept(tenant_id, { type: "container.start", ...targeting(container_id), input, once });
   }

@@ -80,7 +80,7 @@ export class View {
       network: row.network,
       dns: row.dns,
       gpu_count: row.gpu_count,
-      gpu_ids: [...row.gpu_ids],
+      gpu_ids: [...(live?.gpus.gpu_ids ?? row.gpu_ids)],
       labels: row.labels,
       origin: row.origin,
       exec_ready: checks.state_running && checks.minit_responsive && checks.managed_image_valid,

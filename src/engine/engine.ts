@@ -13,6 +13,7 @@ import { LocalInstances } from "./instances/instances.ts";
 import { removeGroup } from "./kernel/control-groups.ts";
 import { connectionBudget } from "./kernel/kernel-budgets.ts";
 import type { Files } from "./ports/files.ts";
+import type { Gpus } from "./ports/gpus.ts";
 import type { Images } from "./ports/images.ts";
 import type { Adopted } from "./ports/instances.ts";
 import type { EngineInfo } from "./ports/machine.ts";
@@ -43,6 +44,10 @@ export class LocalEngine implements Engine {
 
   get files(): Files {
     return this.#host.files;
+  }
+
+  get gpus(): Gpus {
+    return this.#host.gpus;
   }
 
   get storage(): Storage {

@@ -5,6 +5,7 @@
  */
 import type { Containers } from "./ports/containers.ts";
 import type { Files } from "./ports/files.ts";
+import type { Gpus } from "./ports/gpus.ts";
 import type { Images } from "./ports/images.ts";
 import type { Adopted, Instances } from "./ports/instances.ts";
 import type { EngineInfo } from "./ports/machine.ts";
@@ -15,6 +16,7 @@ export type * from "./ports/archives.ts";
 export type * from "./ports/commands.ts";
 export type * from "./ports/containers.ts";
 export type * from "./ports/files.ts";
+export type * from "./ports/gpus.ts";
 export type * from "./ports/images.ts";
 export type * from "./ports/instances.ts";
 export type * from "./ports/machine.ts";
@@ -29,6 +31,7 @@ export interface Engine {
   readonly networks: Networks;
   readonly images: Images;
   readonly files: Files;
+  readonly gpus: Gpus;
   /** Available after `boot`. */
   readonly storage: Storage;
   /**

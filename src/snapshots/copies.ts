@@ -28,7 +28,7 @@ import { CopyMaker, type CopySettings } from "./copy-maker.ts";
 import type { KeptVolume, SnapshotRow } from "./rows.ts";
 import type { acceptedCopy, CloneSnapshot, ForkContainer } from "./schema.ts";
 import { MOMENT, notFound, SNAPSHOT_KIND, type Snapshots } from "./service.ts";
-import { isDraining, MEMORY_DOWNGRADE, type Modes, type Plan, type Taking } from "./taking.ts";
+import { gpuDowngrades, isDraining, MEMORY_DOWNGRADE, type Modes, type Plan, type Taking } from "./taking.ts";
 
 export interface CopiesOptions {
   readonly snapshots: Snapshots;
@@ -131,8 +131,8 @@ export class Copies {
 
   /** Returns the warnings and downgrades of a clone of a snapshot. */
   clonePlan({ details, volume_id }: SnapshotRow): Pick<Plan, "warnings" | "capability_downgrades"> {
-    const memory = volume_id === null ? [MEMORY_DOWNGRADE] : [];
-    return { warnings: details.warnings, capability_downgrades: [...details.capability_downgrades, ...memory] };
+    const lost = volume_id === null ? [MEMORY_DOWNGRADE, ...gpuDowngrades(details.settings)] : [];
+    return { warnings: details.warnings, capability_downgrades: [...details.capability_downgrades, ...lost] };
   }
 
   /** The ids and names that the copies of a request would get; none of a volume. Throws INVALID_ARGUMENT. */
@@ -185,7 +185,7 @@ export class Copies {
   async forkPlan(row: ContainerRow, modes: Modes, moment_id: string): Promise<Plan> {
     const plan = await this.#options.taking.plan(row, modes, moment_id);
     const isLive = this.#options.engine.containers.live(row.id) !== null;
-    const downgrades = isLive ? [MEMORY_DOWNGRADE] : [];
+    const downgrades = [...(isLive ? [MEMORY_DOWNGRADE] : []), ...gpuDowngrades(row)];
     return { ...plan, capability_downgrades: [...plan.capability_downgrades, ...downgrades] };
   }
 
@@ -210,7 +210,8 @@ export class Copies {
     await this.#whenReady(tenant_id, snapshot_id, signal);
     if (copies.length === 0) return this.#cloneVolume(tenant_id, input);
     const missing = await this.#missing(tenant_id, copies);
-    const downgrades = (await snapshots.row(tenant_id, snapshot_id)).details.capability_downgrades;
+    const { capability_downgrades, settings } = (await snapshots.row(tenant_id, snapshot_id)).details;
+    const downgrades = [...capability_downgrades, MEMORY_DOWNGRADE, ...gpuDowngrades(settings)];
     const made = await this.#makeAll(context, missing, (own) =>
       snapshots.using(tenant_id, snapshot_id, (row) => {
         const { settings, volumes, network_mode } = row.details;
@@ -220,7 +221,7 @@ export class Copies {
         return this.#maker.make(tenant_id, own.container_id, { ...input, ...own }, source);
       }),
     );
-    return resultOf(copies, made, "cloned", { snapshot_id }, [...downgrades, MEMORY_DOWNGRADE]);
+    return resultOf(copies, made, "cloned", { snapshot_id }, downgrades);
   }
 
   async #cloneVolume(tenant_id: string, { snapshot_id, name, labels }: CloneInput): Promise<OperationResult> {

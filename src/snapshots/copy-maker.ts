@@ -80,6 +80,8 @@ export class CopyMaker {
       const { settings, origin, head_snapshot_id, network_mode } = source;
       const warnings = await this.#insert(tenant_id, id, {
         ...settings,
+        // A GPU is held by one container: a copy has none.
+        ...{ gpu_count: 0, gpu_ids: [] },
         ...{ name: own.name, labels: own.labels ?? settings.labels, origin, head_snapshot_id, volumes: mounts },
         ttl_seconds: own.ttl_seconds ?? settings.ttl_seconds,
         ...(network_mode === "reset" ? { ports: [], network: null, dns: false } : { ports: settings.ports }),

@@ -294,3 +294,8 @@ function networkDowngrades({ network_mode }: Pick<Modes, "network_mode">): strin
 
 /** Said of every copy of a container that runs. */
 export const MEMORY_DOWNGRADE = "memory: the processes of a copy start again with its command";
+
+/** Returns the downgrade of copies of a container that asks for GPUs: each is held by one container. */
+export function gpuDowngrades(source: Pick<ContainerRow, "gpu_count"> | null): string[] {
+  return (source?.gpu_count ?? 0) === 0 ? [] : ["gpus: a copy has none"];
+}

@@ -1,9 +1,10 @@
 /** Liveness, what this daemon is, and the description of its API: the routes that need no concern. */
+import type { Caller } from "../base/caller.ts";
 import type { EpochSeconds } from "../base/clock.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type DocsPage, docsPage } from "../docs/docs-page.ts";
 import type { ApiDocument } from "../docs/openapi-document.ts";
-import type { EngineInfo } from "../engine/ports.ts";
+import type { EngineInfo, GpuStates } from "../engine/ports.ts";
 import { route } from "../http/route.ts";
 import { SAMPLES } from "./samples.ts";
 import { FEATURES, type Health, health, openApi, systemInfo } from "./schema.ts";
@@ -17,6 +18,7 @@ export interface SystemRoutesOptions {
   readonly uptime_seconds: () => number;
   /** Waits until it is known whether containers have user namespaces. */
   readonly engine: () => Promise<EngineInfo>;
+  readonly gpus: () => Promise<GpuStates>;
 }
 
 export function systemRoutes(options: SystemRoutesOptions) {
@@ -45,18 +47,35 @@ export function systemRoutes(options: SystemRoutesOptions) {
       response: systemInfo,
       summary: "Returns version, machine, engine, features and limits.",
       example: { response: SAMPLES.info },
-      handler: async () => ({
+      handler: async ({ caller }) => ({
         version: options.version,
         runtime: `linux/${process.arch === "x64" ? "amd64" : process.arch}`,
         start_time: options.started_at,
         node_id: options.node_id,
         node_version: process.versions.node,
         engine: await options.engine(),
+        ...gpusFor(caller, await options.gpus()),
         features: FEATURES,
         limits,
       }),
     }),
   ];
+}
+
+/** The operator sees all GPUs; a tenant sees how many there are, and its own. */
+function gpusFor({ is_operator, tenant_id }: Caller, { gpus, warnings }: GpuStates) {
+  const visible = gpus.filter(({ holder }) => is_operator || holder?.tenant_id === tenant_id);
+  return {
+    gpu_count: gpus.length,
+    gpu_free_count: gpus.filter(({ holder }) => holder === null).length,
+    gpus: visible.map(({ holder, ...gpu }) => ({
+      ...gpu,
+      is_held: holder !== null,
+      tenant_id: holder?.tenant_id ?? null,
+      holder_id: holder?.id ?? null,
+    })),
+    gpu_warnings: is_operator ? warnings : [],
+  };
 }
 
 /** The description of the API, for programs and for people. Each is made once, when it is first asked for. */

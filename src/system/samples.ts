@@ -20,6 +20,20 @@ const info: z.output<typeof systemInfo> = {
     user_namespaces: { mode: "on", reason: null },
     budgets: [{ name: "terminals", is_bounded: true, note: "64 for each container" }],
   },
+  gpu_count: 2,
+  gpu_free_count: 1,
+  gpus: [
+    {
+      gpu_id: "nvidia0",
+      device: "nvidia.com/gpu=0",
+      aliases: [],
+      vendor: "nvidia.com",
+      is_held: true,
+      tenant_id: "default",
+      holder_id: "ctr_c1v8hx2m9qk4te7b",
+    },
+  ],
+  gpu_warnings: [],
   features: FEATURES,
   limits: { body_bytes_max: "8388608", list_limit_max: "1000", drain_ms: "20000" },
 };

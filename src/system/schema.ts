@@ -45,6 +45,16 @@ const engineInfo = z.object({
     .describe("Resources of this machine's kernel that all containers share."),
 });
 
+const gpu = z.object({
+  gpu_id: z.string().describe("Id for gpu_ids."),
+  device: z.string().describe("Name in the CDI files: <vendor>/<class>=<name>."),
+  aliases: z.array(z.string()).readonly().describe("Further names of the same GPU in the CDI files."),
+  vendor: z.string().describe("Vendor, such as nvidia.com."),
+  is_held: z.boolean().describe("True while a container or an instance holds it."),
+  tenant_id: z.string().nullable().describe("Tenant that holds it; null if it is free."),
+  holder_id: z.string().nullable().describe("Container or instance that holds it; null if it is free."),
+});
+
 const named = z.record(z.string(), z.string());
 
 export const systemInfo = z
@@ -55,6 +65,13 @@ export const systemInfo = z
     node_id: z.string().describe("Id of this node, created at the first start."),
     node_version: z.string().describe("Version of Node.js."),
     engine: engineInfo.describe("Container engine of this node."),
+    gpu_count: z.int().describe("Number of GPUs of this node."),
+    gpu_free_count: z.int().describe("Number of GPUs that nothing holds."),
+    gpus: z.array(gpu).readonly().describe("GPUs of this node for the operator; for a tenant those that it holds."),
+    gpu_warnings: z
+      .array(z.string())
+      .readonly()
+      .describe("Faults of the CDI files that describe the GPUs; always empty for a tenant."),
     features: named.describe("Features of this daemon, each with a note."),
     limits: named.describe("Limits and defaults by name, as text."),
   })
@@ -75,6 +92,7 @@ export const FEATURES = {
   deployments: "several functions, all or none",
   api_access: "handlers may call the API",
   containers: "with files, addresses, logs, terminals and published ports",
+  gpus: "described by CDI files, each held by one container or instance at a time",
   volumes: "with quotas, files and archives",
   user_namespaces: "of containers, if this machine supports them: see engine.user_namespaces",
   adoption: "instances and containers survive daemon restarts",

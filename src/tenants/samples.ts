@@ -69,6 +69,7 @@ const usage: TenantDetail["usage"] = {
   snapshot_mb: 12,
   services: 1,
   container_memory_mb: 1_024,
+  gpus: 0,
   execs: 1,
   streams: 1,
   terminals: 0,

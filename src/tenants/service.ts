@@ -85,6 +85,7 @@ export interface TenantsOptions {
   readonly limitFiles: (tenant_id: string) => Promise<void>;
   /** Processes and threads of a tenant's containers. */
   readonly processCount: (tenant_id: string) => number;
+  readonly gpuCount: (tenant_id: string) => number;
 }
 
 export class Tenants {
@@ -209,9 +210,10 @@ export class Tenants {
 
   /** Of a row of SELECT_USES; the daemon or the kernel counts what the store does not. */
   #useOf(row: Row, use: UseName): number {
-    const { functions, shares, processCount } = this.#options;
+    const { functions, shares, processCount, gpuCount } = this.#options;
     const tenant_id = String(row.id);
     if (use === "processes") return processCount(tenant_id);
+    if (use === "gpus") return gpuCount(tenant_id);
     if (use === "instances" || use === "memory_mb") return functions.instancesOf(tenant_id)[use];
     return isCounted(use) ? shares.countOf(use, tenant_id) : Number(row[use]);
   }

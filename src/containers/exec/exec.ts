@@ -7,7 +7,7 @@
  * X2 A reader that does not read stops its own command, by the pipe, and nobody else's.
  */
 import type { Clock } from "../../base/clock.ts";
-import { containerEnvironment } from "../../base/container-environment.ts";
+import { containerEnvironment, withGpus } from "../../base/container-environment.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
@@ -161,7 +161,7 @@ export class Execs {
     if (!live.control.isOpen) throw notResponding(row.id);
     const request = {
       argv: wanted.command,
-      environment: containerEnvironment(row, wanted.environment),
+      environment: containerEnvironment(withGpus(row, live), wanted.environment),
       working_directory: wanted.working_directory ?? wanted.workdir ?? row.working_directory,
       timeout_ms: wanted.timeout_ms,
       grace_ms: LIMITS.exec_grace_ms,

@@ -8,7 +8,7 @@
  * H3 An event is emitted when the status differs from that of the last event, at most one in `health_event_ms`.
  */
 import { type CancelTimer, type Clock, type EpochMs, toIsoTime } from "../../base/clock.ts";
-import { containerEnvironment } from "../../base/container-environment.ts";
+import { containerEnvironment, withGpus } from "../../base/container-environment.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
@@ -169,7 +169,7 @@ export class HealthChecks {
     const { command, timeout_seconds } = watched.health;
     const { exited, close } = this.#options.engine.containers.run(row.id, {
       argv: command,
-      environment: containerEnvironment(row),
+      environment: containerEnvironment(withGpus(row, this.#options.engine.containers.live(row.id))),
       working_directory: row.working_directory,
       timeout_ms: timeout_seconds * 1_000,
       grace_ms: 0,

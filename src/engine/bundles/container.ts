@@ -8,11 +8,13 @@
  * container's minit has three capabilities, of which no command gets one (identity.h of minit).
  */
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
-import { containerEnvironment, findsHome, hostnameOf } from "../../base/container-environment.ts";
+import { containerEnvironment, findsHome, hostnameOf, withGpus } from "../../base/container-environment.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { GPUS_ANNOTATION, type GpuNote, type PlacedGpus } from "../gpu/edits.ts";
 import { containerPolicyOf, type NetworkPolicy, OPEN_POLICY } from "../network/rules.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { ContainerSpec } from "../ports/containers.ts";
+import { gpuAnnotation, gpuDevices, gpuHooks, gpuMounts } from "./gpus.ts";
 import {
   bind,
   IMAGE_ANNOTATION,
@@ -82,6 +84,8 @@ export interface Placement {
   /** True if control groups here have a limit of its own for the memory of sockets. */
   readonly has_socket_limit: boolean;
   readonly mounts: readonly Mount[];
+  /** Null for none. */
+  readonly gpus: PlacedGpus | null;
 }
 
 /** Returns the specification of a container that the engine starts for itself: no command, no tenant, no image. */
@@ -107,6 +111,8 @@ export function bareSpec(id: string): ContainerSpec {
     network: null,
     dns: false,
     volumes: [],
+    gpu_count: 0,
+    gpu_ids: [],
   };
 }
 
@@ -122,7 +128,7 @@ export function writeContainerFiles(bundle: string, spec: ContainerSpec, placeme
 /** `config.json` of an API container (OCI runtime specification 1.0). */
 export function containerConfig(spec: ContainerSpec, placement: Placement, bundle: string): object {
   const { strict, read_only_root } = spec;
-  const { filter, user } = placement;
+  const { filter, user, gpus } = placement;
   const bytes = spec.memory_limit_mb * 1024 * 1024;
   const capabilities = !strict ? CAPABILITIES : spec.user === null ? [] : USER_CAPABILITIES;
   const pts = [
@@ -144,11 +150,13 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
       [NETWORK_ANNOTATION]: JSON.stringify(containerPolicyOf(spec)),
       ...(user === null ? {} : { [FIRST_ID_ANNOTATION]: String(user.first_id) }),
       ...("bpf_base64" in filter ? { "run.oci.seccomp_bpf_data": filter.bpf_base64 } : {}),
+      ...gpuAnnotation(gpus),
     },
+    ...gpuHooks(gpus),
     process: {
       terminal: false,
-      user: { uid: 0, gid: 0 },
-      ...minitProcess(spec),
+      user: { uid: 0, gid: 0, ...(gpus === null ? {} : { additionalGids: gpus.gids }) },
+      ...minitProcess(spec, gpus),
       cwd: spec.working_directory,
       capabilities: {
         bounding: capabilities,
@@ -172,6 +180,7 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
       bind(`${bundle}/hosts`, "/etc/hosts", "ro", "noexec"),
       bind(`${bundle}/hostname`, "/etc/hostname", "ro", "noexec"),
       ...placement.mounts.map(({ source, target }) => bind(source, target, "rw", ...(user === null ? [] : ["idmap"]))),
+      ...gpuMounts(gpus),
     ],
     linux: {
       cgroupsPath: placement.cgroup,
@@ -182,6 +191,7 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
           // Terminals: devpts makes slaves under major 136 and up (Documentation/admin-guide/devices.txt).
           { allow: true, type: "c", major: 136, access: "rwm" },
           { allow: true, type: "c", major: 5, minor: 2, access: "rwm" },
+          ...gpuDevices(gpus),
         ],
         memory: { limit: bytes, ...(placement.has_socket_limit ? { kernelTCP: bytes } : {}) },
         pids: { limit: LIMITS.container_pids_max },
@@ -198,8 +208,11 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
 }
 
 /** Arguments and environment of minit, which passes the environment on to the command. */
-function minitProcess(spec: ContainerSpec): { readonly args: readonly string[]; readonly env: readonly string[] } {
-  const env = containerEnvironment(spec);
+function minitProcess(
+  spec: ContainerSpec,
+  gpus: PlacedGpus | null,
+): { readonly args: readonly string[]; readonly env: readonly string[] } {
+  const env = containerEnvironment(withGpus(spec, gpus === null ? null : { gpus: gpus.note }));
   const lacksHome = !env.some((variable) => variable.startsWith("HOME="));
   const args = [
     ...(spec.user === null ? [] : ["--user", spec.user]),
@@ -228,6 +241,8 @@ export interface StartNote {
   readonly policy: NetworkPolicy;
   /** Empty if the configuration cannot be read. */
   readonly image_id: string;
+  /** Null for none. */
+  readonly gpus: GpuNote | null;
 }
 
 /** Reads the notes of a start from the annotations of its configuration. */
@@ -239,8 +254,9 @@ export function noteOf(bundle: string): StartNote {
     const policy: NetworkPolicy = JSON.parse(annotations[NETWORK_ANNOTATION] ?? "");
     const slot_index = Number(annotations[SLOT_ANNOTATION] ?? Number.NaN);
     const image_id = annotations[IMAGE_ANNOTATION] ?? "";
-    return { slot_index, first_id: Number(annotations[FIRST_ID_ANNOTATION] ?? 0), policy, image_id };
+    const gpus: GpuNote | null = JSON.parse(annotations[GPUS_ANNOTATION] ?? "null");
+    return { slot_index, first_id: Number(annotations[FIRST_ID_ANNOTATION] ?? 0), policy, image_id, gpus };
   } catch {
-    return { slot_index: Number.NaN, first_id: 0, policy: OPEN_POLICY, image_id: "" };
+    return { slot_index: Number.NaN, first_id: 0, policy: OPEN_POLICY, image_id: "", gpus: null };
   }
 }

@@ -143,7 +143,8 @@ export class LocalContainers implements Containers {
     await each(runs, LIMITS.leftovers_at_once, async (run) => {
       const bundle = `${places.bundles}/${run}`;
       const { id } = parseRun(run);
-      const { slot_index, policy, first_id, image_id } = noteOf(bundle);
+      const { slot_index, policy, first_id, image_id, gpus } = noteOf(bundle);
+      this.#host.gpus.keep(run, id, gpus);
       // An earlier process may have been killed while it took a snapshot: a frozen container does not answer.
       thaw(this.#host.mode, this.#runs.remains(run, false).cgroup);
       const slot = network.slotOfIndex(slot_index);
@@ -311,6 +312,7 @@ export class LocalContainers implements Containers {
     let slot: NetworkSlot | null = null;
     let leaveImage = (): void => {};
     try {
+      const taken = await this.#host.gpus.take(run, { tenant_id: spec.tenant_id, id }, spec);
       await this.#idle.left(id);
       const capabilities = spec.strict ? [] : CAPABILITIES;
       const [filter, hasUser] = await Promise.all([this.#filters.get(capabilities), this.#decide()]);
@@ -328,7 +330,8 @@ export class LocalContainers implements Containers {
       const writable = spec.read_only_root ? spec.writable_paths : [];
       const targets = [...spec.volumes.map(({ target }) => target), ...writable, ...(spec.tmpfs ?? [])];
       await checkTargets(launcher, rootfs, targets);
-      await this.#host.task("startContainer", this.#starter.task(spec, run, { image, rootfs, slot, filter }));
+      const gpus = await this.#starter.beginGpus(launcher, { spec, run, rootfs, taken }, slot.user?.first_id ?? 0);
+      await this.#host.task("startContainer", this.#starter.task(spec, run, { image, rootfs, slot, filter, gpus }));
       // The next launcher does not see the root: what it started would run in an empty one.
       if (!launcher.isOpen) throw new AppError("INTERNAL", "launcher exited during the start");
       const control = await this.#connect(this.#runs.remains(run, false).bundle).catch(async (error) => {
@@ -350,6 +353,7 @@ export class LocalContainers implements Containers {
       if (cause instanceof AppError && cause.code !== "INTERNAL") throw cause;
       throw new AppError("START_FAILED", errorText(cause), { cause });
     } finally {
+      if (spec.gpu_count > 0) await this.#starter.endGpus(launcher, run);
       await this.#starter.unmount(id);
     }
   }

@@ -53,6 +53,7 @@ export class ContainerFilters {
         filter: filters.rules(capabilities),
         has_socket_limit: false,
         mounts: [],
+        gpus: null,
       };
       writeContainerFiles(bundle, spec, placement);
       return containerConfig(spec, placement, bundle);

@@ -77,7 +77,9 @@ export class RunningContainers {
     const { bundle } = this.#runs.remains(run, false);
     const pid = Number(readFileSync(`${bundle}/pid`, "utf8"));
     const socket_path = `${bundle}/s`;
-    const running: Running = { ...started, pid, address: slot.address, socket_path, ended: Promise.withResolvers() };
+    const gpus = this.#host.gpus.heldBy(run);
+    const ended = Promise.withResolvers<void>();
+    const running: Running = { ...started, pid, address: slot.address, socket_path, gpus, ended };
     this.#running.set(id, running);
     control.onClosed(() => {
       this.#ending.add(this.#end(running)).catch(() => {});

@@ -3,10 +3,13 @@
  * its specification and its placement, and lists the descriptors of its first process. containers.ts starts, tracks and
  * ends containers.
  */
-import { constants, mkdirSync, readdirSync, rmdirSync, rmSync } from "node:fs";
+import { chmodSync, chownSync, constants, mkdirSync, readdirSync, rmdirSync, rmSync } from "node:fs";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Placement } from "../bundles/container.ts";
+import { makeNodes, type PlacedGpus, placeNodes, removeNodes } from "../gpu/edits.ts";
+import type { TakenGpus } from "../gpu/gpus.ts";
+import { resolveTarget } from "../gpu/targets.ts";
 import { remainsOf } from "../host/adoption.ts";
 import type { EngineHost } from "../host/host.ts";
 import type { StartContainerTask } from "../host/thread.ts";
@@ -25,6 +28,15 @@ export interface StartParts {
   readonly rootfs: string;
   readonly slot: NetworkSlot;
   readonly filter: Filter;
+  readonly gpus: PlacedGpus | null;
+}
+
+interface GpuPlace {
+  readonly spec: ContainerSpec;
+  readonly run: string;
+  readonly rootfs: string;
+  /** Null: none. */
+  readonly taken: TakenGpus | null;
 }
 
 /** Files below a container's own changes: a root, or layers. */
@@ -108,6 +120,43 @@ export class ContainerStarter {
     rmSync(this.directory(id), { recursive: true, force: true });
   }
 
+  /** Makes what the GPUs of a container need on this machine, until `endGpus`. `first_id`: of its user namespace; 0 without one. */
+  async beginGpus(
+    launcher: LauncherClient,
+    { spec, run, rootfs, taken }: GpuPlace,
+    first_id: number,
+  ): Promise<PlacedGpus | null> {
+    if (taken === null) return null;
+    const { note, edits } = taken;
+    const directory = this.#nodes(run);
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
+    if (first_id !== 0 && edits.hooks.length > 0) this.#openBundle(run, first_id);
+    const nodes = await placeNodes(edits.nodes, directory, first_id);
+    await makeNodes(launcher, directory, nodes);
+    const closed = spec.volumes.map(({ target }) => target);
+    const root = `${this.#host.launcherRoot}${rootfs}`;
+    const mounts = await Promise.all(
+      edits.mounts.map(async (mount) => ({ ...mount, target: await resolveTarget(root, mount.target, closed) })),
+    );
+    return { note, nodes, mounts, hooks: edits.hooks, gids: edits.gids };
+  }
+
+  async endGpus(launcher: LauncherClient, run: string): Promise<void> {
+    await removeNodes(launcher, this.#nodes(run));
+  }
+
+  /** Lets root inside enter the bundle, in which the runtime starts hooks inside of the user namespace: no other user, and not list it. */
+  #openBundle(run: string, first_id: number): void {
+    const { bundle } = remainsOf(this.#host.containers, run, true);
+    chmodSync(this.#host.containers.bundles, 0o711);
+    chownSync(bundle, 0, first_id);
+    chmodSync(bundle, 0o710);
+  }
+
+  #nodes(run: string): string {
+    return `${remainsOf(this.#host.containers, run, true).bundle}/gpus`;
+  }
+
   /** Makes the directory of the container's files and returns the task for a worker thread. `run`: the run's name on the machine. */
   task(spec: ContainerSpec, run: string, parts: StartParts): StartContainerTask {
     const { bundle, runtime_root } = remainsOf(this.#host.containers, run, true);
@@ -130,7 +179,7 @@ export class ContainerStarter {
   #placement(
     { volumes, network, dns }: ContainerSpec,
     run: string,
-    { image, rootfs, slot, filter }: StartParts,
+    { image, rootfs, slot, filter, gpus }: StartParts,
   ): Placement {
     const { options, resolv_conf, member_resolv_conf, tenants, groups, storage } = this.#host;
     return {
@@ -147,6 +196,7 @@ export class ContainerStarter {
       filter,
       has_socket_limit: groups.sockets === "own",
       mounts: volumes.map(({ id, target, kind = "volumes" }) => ({ source: storage.subvolume(kind, id), target })),
+      gpus,
     };
   }
 }

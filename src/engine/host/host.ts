@@ -4,7 +4,7 @@
  * containers (containers/) are started and removed through it, each kind in places of its own.
  *
  * H1 Everything made on the machine carries the daemon's tag, so that the next start finds what a crash left.
- * H2 The address and the uid of a container are given to no other before nothing of it is left.
+ * H2 The address, the uid and the GPUs of a container are given to no other before nothing of it is left.
  */
 import { chmodSync, lstatSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
@@ -19,6 +19,7 @@ import { DOMAIN } from "../dns/answers.ts";
 import { NameServerOfContainers } from "../dns/name-server.ts";
 import { instanceResolvConf, memberResolvConf, readMachineResolvConf } from "../dns/resolv-conf.ts";
 import { FileSessions } from "../files/file-sessions.ts";
+import { LocalGpus } from "../gpu/gpus.ts";
 import { ImageExports } from "../images/image-exports.ts";
 import { ImagePulls } from "../images/image-pulls.ts";
 import { ImageStore } from "../images/image-store.ts";
@@ -78,6 +79,7 @@ export class EngineHost {
   /** Sessions on the files of containers and volumes, each through a helper that is jailed in its tree. */
   readonly files: FileSessions;
   readonly users: UserNamespaces;
+  readonly gpus: LocalGpus;
   readonly instances: Places;
   readonly containers: Places;
   readonly resolv_conf: string;
@@ -130,6 +132,7 @@ export class EngineHost {
     const slots_max = config.instances_max + config.containers_max + SLOT_MARGIN;
     const isCurrent = (launcher_pid: number) => this.#keeper.isCurrent(launcher_pid);
     this.users = new UserNamespaces(config.user_namespaces, log);
+    this.gpus = new LocalGpus({ directories: config.cdi_dirs, clock, log });
     this.network = new Network({
       launcher: () => this.#keeper.current,
       isCurrent,
@@ -302,6 +305,11 @@ export class EngineHost {
     return (await this.#keeper.whenReady()).client;
   }
 
+  /** The root directory as the launcher sees it, for as long as it is the one in use. */
+  get launcherRoot(): string {
+    return `/proc/${this.#keeper.pid}/root`;
+  }
+
   /**
    * Does work that needs the launcher. If the launcher died meanwhile, the work is done again with the next one: only
    * for work that leaves nothing behind when it fails, or that may be repeated.
@@ -348,6 +356,7 @@ export class EngineHost {
       if (this.#isEnding) return false;
     }
     this.tenants.leave(remains.id);
+    this.gpus.release(remains.id);
     if (slot !== null) {
       tell("network", "in_progress");
       await this.network.release(slot).then(

@@ -3,6 +3,7 @@ import type { Clock, EpochMs } from "../../base/clock.ts";
 import type { Egress } from "../../base/egress.ts";
 import type { Exec, ExecListener, Gathering, RunRequest } from "./commands.ts";
 import type { OpenFiles } from "./files.ts";
+import type { GpuRequest, HeldGpus } from "./gpus.ts";
 import type { SnapshotPair, SnapshotPause, SubvolumeKind, SubvolumeName } from "./storage.ts";
 
 export type Protocol = "tcp" | "udp";
@@ -29,7 +30,7 @@ export interface Publication {
  * A container as it is made and started, in one shape from the container concern to the OCI configuration. The stored
  * record of a container extends it.
  */
-export interface ContainerSpec {
+export interface ContainerSpec extends GpuRequest {
   readonly id: string;
   readonly tenant_id: string;
   /** Name, from which the host name derives. */
@@ -93,6 +94,7 @@ export interface LiveContainer {
   readonly pid: number;
   readonly address: string;
   readonly control: ContainerControl;
+  readonly gpus: HeldGpus;
 }
 
 /** The connection to the minit of a container that runs. */
@@ -219,7 +221,7 @@ export interface Containers {
   create(id: string, disk_mb: number | null, owner?: string | null): Promise<void>;
   /**
    * Starts a container and waits for its minit. Resolves to null, or to its end if its command exited before the daemon
-   * had connected. Rejects with START_FAILED, CAPACITY_FULL, NOT_FOUND (the image); then no process, group, slot,
+   * had connected. Rejects with START_FAILED, CAPACITY_FULL, QUOTA_EXCEEDED (GPUs), NOT_FOUND (the image); then no process, group, slot,
    * mount or bundle is left, and the root file system and the log stay.
    */
   start(spec: ContainerSpec): Promise<Ended | null>;

@@ -129,6 +129,8 @@ async function specOf(
     network: null,
     dns: false,
     volumes,
+    gpu_count: 0,
+    gpu_ids: [],
     tmpfs: hasSecrets ? [SECRETS, ...tmpfs] : tmpfs,
   };
 }

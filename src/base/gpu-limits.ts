@@ -1,0 +1,21 @@
+/** The bounds of GPUs and of the files that describe them, a part of LIMITS. */
+export const GPU_LIMITS = {
+  /** GPUs of one container, and of one instance of a function. */
+  gpus_max: 64,
+  /** GPUs that a tenant may hold unless the operator sets another number. */
+  tenant_gpus_default: 1,
+  /** Directories with CDI files, files of each, and bytes of a file: nvidia-ctk writes 60 KB for eight GPUs. */
+  cdi_directories_max: 16,
+  cdi_files_max: 64,
+  cdi_file_bytes_max: 512 * 1024,
+  /** Devices of a CDI file, and entries of a list of edits. */
+  cdi_devices_max: 512,
+  cdi_entries_max: 1_024,
+  cdi_text_length_max: 4_096,
+  /** Warnings of the inventory; more are counted. */
+  cdi_warnings_max: 50,
+  /** CDI files are looked at again at most this often, and read again only if they changed. */
+  cdi_look_interval_ms: 1_000,
+  /** A hook ends before the start that waits for it. */
+  cdi_hook_seconds_max: 5,
+} as const;
