@@ -91,6 +91,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     "src/volumes/schema.ts",
     "src/operations/schema.ts",
     "src/snapshots/schema.ts",
+    "src/system/schema.ts",
     "src/terminal/schema.ts",
     "pool/index.ts",
     "zod",

@@ -76,6 +76,7 @@ export const DOCS_GROUPS: readonly DocsGroup[] = [
         / \/api\/(network|monitors|cleanup|activity)\b/,
         /containers\/.*\/(network|egress|routes|cleanup)\b/,
       ),
+      guide("gpus", "GPUs"),
       guide("images", "Images", / \/api\/(oci|build-contexts)/),
     ],
   },

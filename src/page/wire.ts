@@ -7,6 +7,7 @@ import type { functionPools } from "../functions/pool-schema.ts";
 import type { versionDiff } from "../functions/versions/schema.ts";
 import type { operationList } from "../operations/schema.ts";
 import type { acceptedCopy } from "../snapshots/schema.ts";
+import type { systemInfo } from "../system/schema.ts";
 import type { volumeDetail } from "../volumes/schema.ts";
 
 export type { GroupStatus } from "../../pool/index.ts";
@@ -30,5 +31,6 @@ export type LogEntry = z.output<typeof logEntry>;
 export type OperationSummary = z.output<typeof operationList>["operations"][number];
 export type AcceptedCopy = z.output<typeof acceptedCopy>;
 export type VersionDiff = z.output<typeof versionDiff>;
+export type SystemInfo = z.output<typeof systemInfo>;
 export type VolumeDetail = z.output<typeof volumeDetail>;
 export type FileEntry = z.output<typeof fileEntry>;

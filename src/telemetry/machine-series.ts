@@ -14,6 +14,8 @@ export interface MachineSources {
   /** Size and usage of the disk of the image store. */
   readonly image_disk: () => { readonly size_bytes: number; readonly used_bytes: number };
   readonly connections: () => { readonly used_count: number; readonly count_max: number };
+  /** GPUs of this machine, and those that containers and instances hold. */
+  readonly gpus: () => Promise<{ readonly count: number; readonly held_count: number }>;
   /** Packets that were dropped because of the bounds of tracked connections. */
   readonly flows_refused: () => Promise<number>;
 }
@@ -64,6 +66,10 @@ export function addMachineSeries(registry: Registry, sources: MachineSources): v
   gauge("hearth_tracked_connections", tracked, async () => sources.connections().used_count);
   const bound = "The kernel's limit of tracked connections.";
   gauge("hearth_tracked_connections_max", bound, async () => sources.connections().count_max);
+  const gpus = shared(sources.gpus);
+  gauge("hearth_gpus", "GPUs that the CDI files of this node describe.", async () => (await gpus()).count);
+  const held = "GPUs that containers and instances hold.";
+  gauge("hearth_gpus_held", held, async () => (await gpus()).held_count);
   const refused = new Counter({
     name: "hearth_connection_packets_refused_total",
     help: "Packets dropped above the connection limits, since the rules were installed.",

@@ -20,6 +20,7 @@ export function poolMetrics(): { readonly pool: PoolState; readonly metrics: Met
         connections: () => ({ used_count: 0, count_max: 1 }),
         images: async () => ({ count: 0, size_bytes: 0 }),
         image_disk: () => ({ size_bytes: 0, used_bytes: 0 }),
+        gpus: async () => ({ count: 2, held_count: 1 }),
         flows_refused: async () => 0,
       },
       log_dropped_count: () => 0,

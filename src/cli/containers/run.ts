@@ -10,6 +10,7 @@ import type { ContainerRecord, Flags, Session, Words } from "../session/session.
 import type { PublishedPort } from "../session/verb.ts";
 import { followToEnd, pass } from "./container-log.ts";
 import { sentence } from "./containers.ts";
+import type { WantedGpus } from "./gpus.ts";
 
 /** Exit code of a command that does not exist, as shells have it. */
 const EXIT_NO_COMMAND = 127;
@@ -60,7 +61,7 @@ export async function fieldsOf(flags: Flags): Promise<Omit<Made, "name" | "comma
     memory_limit_mb: flags.memory as number | undefined,
     cpu_limit_percent: flags.cpu as number | undefined,
     disk_limit_mb: flags.disk as number | undefined,
-    gpu_count: flags.gpus as number | undefined,
+    ...(flags.gpus as WantedGpus | undefined),
     working_directory: flags.workdir as string | undefined,
     user: flags.user as string | undefined,
     entrypoint: entrypointOf(flags),

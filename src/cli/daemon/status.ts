@@ -1,7 +1,23 @@
 /** `hearth status`: one screen of whether the daemon is well, what it is and what its pool does. */
-
+import { counted } from "../../base/plurals.ts";
 import { span, stamp } from "../output/time.ts";
 import type { Session } from "../session/session.ts";
+
+interface System {
+  readonly gpu_count: number;
+  readonly gpu_free_count: number;
+  readonly gpus: readonly { readonly gpu_id: string; readonly holder_id: string | null }[];
+  readonly gpu_warnings: readonly string[];
+}
+
+/** The operator sees each GPU, a tenant those that it holds. */
+function gpusOf({ gpu_count, gpu_free_count, gpus, gpu_warnings }: System): string {
+  const named = gpus.map(({ gpu_id, holder_id }) =>
+    holder_id === null ? `${gpu_id} free` : `${gpu_id} in ${holder_id}`,
+  );
+  const faults = gpu_warnings.length === 0 ? [] : [`${counted(gpu_warnings.length, "warning")} in gpu_warnings`];
+  return [`${gpu_free_count} of ${gpu_count} free`, ...named, ...faults].join(", ");
+}
 
 export async function status(session: Session): Promise<void> {
   const client = session.client();
@@ -26,6 +42,7 @@ export async function status(session: Session): Promise<void> {
         ["engine", `${engine.oci_runtime_version}, cgroup ${engine.cgroup_mode}`],
         ["image", engine.image],
         ["network", `${engine.subnet} on ${engine.bridge}`],
+        ...(system.gpu_count === 0 ? [] : ([["gpus", gpusOf(system)]] as const)),
         ["instances", instances],
         ["queued", String(pool.queued)],
         ...(pool.cells === undefined

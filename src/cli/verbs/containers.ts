@@ -1,5 +1,7 @@
 /** The verbs of containers, as they are described; what they do is loaded when one is called. */
+
 import { InvalidArgumentError } from "commander";
+import { gpus } from "../containers/gpus.ts";
 import {
   collect,
   type Flag,
@@ -68,7 +70,11 @@ const RUN_FLAGS: readonly Flag[] = [
   { flags: "-m, --memory <mb>", about: "memory limit in MiB, or with a unit: 2g", parse: megabytes },
   { flags: "--cpu <percent>", about: "CPU limit in percent of one core", parse: number },
   { flags: "--disk <mb>", about: "disk limit in MiB, or with a unit: 10g", parse: megabytes },
-  { flags: "--gpus <n>", about: "GPUs", parse: number },
+  {
+    flags: "--gpus <n|ids>",
+    about: "any n GPUs, or those of these ids, comma-separated: nvidia0,nvidia1",
+    parse: gpus,
+  },
   WORKDIR,
   {
     flags: "-u, --user <user[:group]>",

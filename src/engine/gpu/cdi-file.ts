@@ -159,7 +159,7 @@ function parseText(name: string, content: string): z.output<typeof file> {
     // Aliases could make few bytes large, and a check of keys takes quadratic time.
     value = name.endsWith(".json")
       ? JSON.parse(content)
-      : parse(content, { maxAliasCount: 0, uniqueKeys: false, prettyErrors: false, logLevel: "silent" });
+      : parse(content, { maxAliasCount: 0, uniqueKeys: false, prettyErrors: false, logLevel: "error" });
   } catch (error) {
     throw new AppError(
       "INVALID_ARGUMENT",

@@ -36,6 +36,10 @@ export function machineUse(engine: Engine) {
   return {
     storage: async () => engine.storage.statistics(),
     connections: () => readTrackedConnections(),
+    gpus: async () => {
+      const { gpus } = await engine.gpus.states();
+      return { count: gpus.length, held_count: gpus.filter(({ holder }) => holder !== null).length };
+    },
     flows_refused: () => engine.flowsRefused(),
   };
 }

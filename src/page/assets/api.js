@@ -6,7 +6,7 @@
 import { UserLogin } from "./user-login.js";
 
 /** @import { Clock } from "./clock.js" */
-/** @import { FunctionPools, FunctionPoolStatus, FunctionRecord, InvocationRecord, SessionRecord, VersionRecord } from "../wire.ts" */
+/** @import { FunctionPools, FunctionPoolStatus, FunctionRecord, InvocationRecord, SessionRecord, VersionRecord, SystemInfo } from "../wire.ts" */
 /** @typedef {"read" | "invoke" | "write" | "admin"} Scope */
 /**
  * The fields of a version as a form sends them; absent ones stay, or have their default.
@@ -154,6 +154,11 @@ export class Api {
   /** Whether the key may, as far as is known: what is offered in vain is refused. @param {Scope} scope */
   may(scope) {
     return this.#scopes === null || this.#scopes.has(scope);
+  }
+
+  /** @returns {Promise<SystemInfo>} */
+  systemInfo() {
+    return this.request("GET", "/api/system/info");
   }
 
   /** @returns {Promise<FunctionPools>} */

@@ -46,6 +46,7 @@ const FACTS = [
   ["Memory", ({ memory_limit_mb }) => `${memory_limit_mb} MiB`],
   ["CPU", ({ cpu_limit_percent }) => (cpu_limit_percent === null ? "no limit" : `${cpu_limit_percent} % of a core`)],
   ["Disk", ({ disk_limit_mb }) => (disk_limit_mb === null ? "no limit" : `${disk_limit_mb} MiB`)],
+  ["GPUs", ({ gpu_count, gpu_ids }) => gpu_ids.join(", ") || (gpu_count === 0 ? "none" : `any ${gpu_count}`)],
   ["Directory", ({ working_directory }) => working_directory],
   ["User", ({ user }) => user ?? "root"],
   ["Health", ({ health }) => (health === null ? "no check" : (health.status ?? "not running"))],

@@ -1,10 +1,12 @@
 /** The form that makes a container. What it does not ask for has the API's defaults. */
 import { containerHash } from "./addresses.js";
-import { h, show } from "./dom.js";
+import { h, setText, show } from "./dom.js";
+import { count } from "./format.js";
 import { containersOf } from "./resources.js";
 import { act, card, crumbs, labelled, problem, sendOnEnter } from "./widgets.js";
 
 /** @import { Context, View } from "./view.js" */
+/** @import { SystemInfo } from "../wire.ts" */
 
 /** As `-p` of the command line. */
 const PORT = /^(?:(?:(\d{1,3}(?:\.\d{1,3}){3}):)?(\d{1,5})?:)?(\d{1,5})(?:\/(tcp|udp))?$/;
@@ -30,6 +32,22 @@ function port(text) {
   };
 }
 
+/** A number of any GPUs, or ids. @param {string[]} wanted */
+function wantedGpus(wanted) {
+  const [first = ""] = wanted;
+  if (wanted.length === 0) return {};
+  return wanted.length === 1 && /^\d+$/.test(first)
+    ? { gpu_count: Number(first) }
+    : { gpu_count: wanted.length, gpu_ids: wanted };
+}
+
+/** @param {SystemInfo} info */
+function inventoryText({ gpu_count, gpu_free_count, gpus }) {
+  const named = gpus.map(({ gpu_id, is_held, device }) => `${gpu_id} (${device}, ${is_held ? "in use" : "free"})`);
+  const all = `${gpu_free_count} of ${count(gpu_count)} GPUs of this node are free`;
+  return gpu_count === 0 ? "This node has no GPUs." : `${[all, ...named].join("; ")}.`;
+}
+
 function fields() {
   const plain = { autocomplete: "off", spellcheck: "false" };
   const lines = { rows: 2, onkeydown: sendOnEnter, ...plain };
@@ -38,6 +56,8 @@ function fields() {
   const oci = h("input", { id: "container-oci", type: "checkbox" });
   const command = h("textarea", { id: "container-command", ...lines });
   const memory = h("input", { id: "container-memory", type: "number", min: 256, step: 1, placeholder: "512" });
+  const gpus = h("input", { id: "container-gpus", placeholder: "1 or nvidia0, nvidia1", ...plain });
+  const inventory = h("p", { class: "hint", id: "container-gpu-inventory" });
   const volumes = h("textarea", { id: "container-volumes", placeholder: "data:/data", ...lines });
   const ports = h("input", { id: "container-ports", placeholder: "20080:80, 53/udp", ...plain });
   const network = h("input", { id: "container-network", maxlength: 63, ...plain });
@@ -59,6 +79,7 @@ function fields() {
     oci: oci.checked,
     ...(command.value.trim() === "" ? {} : { command: ["/bin/sh", "-c", command.value] }),
     ...(memory.value === "" ? {} : { memory_limit_mb: Number(memory.value) }),
+    ...wantedGpus(items(gpus.value)),
     volumes: items(volumes.value),
     ports: items(ports.value).map(port),
     ...(network.value.trim() === "" ? {} : { network: network.value.trim() }),
@@ -79,14 +100,16 @@ function fields() {
     labelled("Private network", network, "Its containers reach each other by name. It needs no creation."),
     labelled("Outbound traffic", egress),
     allowed,
+    labelled("GPUs", gpus, "A number, or ids."),
+    inventory,
   ];
-  return { all, body, name };
+  return { all, body, name, inventory };
 }
 
 /** @param {Context} context @returns {View} */
 export function newContainerView({ api, say, refresh }) {
   const trouble = problem();
-  const { all, body, name } = fields();
+  const { all, body, name, inventory } = fields();
   const button = h("button", { class: "primary", type: "submit", text: "Create" });
   /** @param {SubmitEvent} event */
   const onsubmit = (event) => {
@@ -110,7 +133,7 @@ export function newContainerView({ api, say, refresh }) {
     element: h("div", { class: "narrow" }, way.element, card("New container", form)),
     title: () => "New container",
     up: "#/containers",
-    refresh: async () => {},
+    refresh: async () => setText(inventory, inventoryText(await api.systemInfo())),
     focus: () => name.focus(),
   };
 }
