@@ -2,8 +2,9 @@
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { CdiFiles } from "../support/cdi.ts";
-import { ContainerUser } from "../support/containers.ts";
-import { Daemon, eventually } from "../support/daemon.ts";
+import { ContainerUser, commandLines } from "../support/containers.ts";
+import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
+import { scrape } from "../support/metrics.ts";
 
 const daemon = new Daemon();
 const containers = new ContainerUser(daemon);
@@ -191,4 +192,185 @@ describe("a GPU", () => {
     expect(record.items).toMatchObject([refused, { status: "succeeded" }, refused]);
     await containers.delete("holder", "y");
   });
+});
+
+describe("a tenant", () => {
+  it("holds at most gpus_max GPUs, sees their number and its own, and nothing of others", async () => {
+    const own = await containers.create({ name: "operators", gpu_count: 1 });
+    const make = async (name: string) => {
+      const { tenant_id } = (await daemon.call("POST", "/api/tenants", { name })).body;
+      const { key } = (await daemon.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name: "first" })).body;
+      const call = (method: string, path: string, body?: object) =>
+        daemon.call(method, path, body, { "x-api-key": key });
+      return { tenant_id, call };
+    };
+    const tenant = await make("gpu-user");
+    const one = { name: "one", gpu_count: 1 };
+    const [a, b] = await Promise.all([
+      tenant.call("POST", "/api/containers", one),
+      tenant.call("POST", "/api/containers", { ...one, name: "two" }),
+    ]);
+    const [made, refused] = a?.status === 201 ? [a, b] : [b, a];
+    expect(made).toMatchObject({ status: 201, body: { gpu_ids: ["nvidia1"] } });
+    expect([403, 503]).toContain(refused?.status);
+    expect(await tenant.call("POST", "/api/containers", { ...one, name: "two" })).toMatchObject({
+      status: 403,
+      body: { error_code: "QUOTA_EXCEEDED", error: expect.stringContaining("gpus_max (limit 1") },
+    });
+    const { usage, limits } = (await tenant.call("GET", "/api/tenant")).body;
+    expect([usage.gpus, limits.gpus_max]).toEqual([1, 1]);
+    const seen = (await tenant.call("GET", "/api/system/info")).body;
+    expect(seen).toMatchObject({ gpu_count: 2, gpu_free_count: 0, gpu_warnings: [] });
+    expect(seen.gpus.map(({ gpu_id }: Json) => gpu_id)).toEqual(["nvidia1"]);
+    expect(JSON.stringify(seen)).not.toContain(own.container_id);
+    const full_info = await info();
+    expect(full_info.gpus).toMatchObject([
+      {
+        gpu_id: "nvidia0",
+        device: "nvidia.com/gpu=0",
+        vendor: "nvidia.com",
+        is_held: true,
+        holder_id: own.container_id,
+      },
+      { gpu_id: "nvidia1", is_held: true, tenant_id: tenant.tenant_id },
+    ]);
+    const other = await make("gpu-less");
+    expect(await other.call("POST", "/api/containers", one)).toMatchObject(full("not enough free GPUs"));
+    expect((await other.call("GET", "/api/system/info")).body.gpus).toEqual([]);
+    const metrics = await scrape(daemon);
+    expect([metrics.of("hearth_gpus"), metrics.of("hearth_gpus_held")]).toEqual([2, 2]);
+    await containers.delete("operators");
+    expect((await tenant.call("DELETE", `/api/containers/${made?.body.name}`)).status).toBe(200);
+    for (const { tenant_id } of [tenant, other]) await daemon.call("DELETE", `/api/tenants/${tenant_id}`);
+    await inventory("the tenant's GPU is free", (gpus) => gpus.every(({ is_held }) => !is_held));
+  });
+});
+
+describe("a request for GPUs", () => {
+  it.each([
+    { gpu_count: -1 },
+    { gpu_count: 65 },
+    { gpu_count: 1.5 },
+    { gpu_count: "1" },
+    { gpu_count: [1] },
+    { gpu_count: 1, gpu_ids: "nvidia0" },
+    { gpu_count: 1, gpu_ids: ["nvidia0", "nvidia1"] },
+    { gpu_count: 2, gpu_ids: ["nvidia0", "nvidia0"] },
+    { gpu_ids: ["nvidia0"] },
+    { gpu_count: 1, gpu_ids: ["nvidia.com/gpu=0"] },
+    { gpu_count: 1, gpu_ids: ["../nvidia0"] },
+    { gpu_count: 1, gpu_ids: ["NVIDIA0"] },
+    { gpu_count: 1, gpu_ids: ["nvidia0000"] },
+    { gpu_count: 1, strict: true },
+    { gpu_count: 9, strict: true },
+  ])("of %j is 400", async (fields) => {
+    expect(await create(fields)).toMatchObject({ status: 400, body: { error_code: "INVALID_ARGUMENT" } });
+    expect((await daemon.call("POST", "/api/containers?execution=async", { name: "other", ...fields })).status).toBe(
+      400,
+    );
+  });
+
+  it.each([
+    [{ gpu_count: 3 }, "not enough GPUs on this node: 3 requested (limit 2)"],
+    [{ gpu_count: 1, gpu_ids: ["nvidia9"] }, "no such GPU on this node: nvidia9"],
+    [{ gpu_count: 1, gpu_ids: ["amd0"] }, "no such GPU on this node: amd0"],
+  ])("of %j is 503", async (fields, error) => {
+    const answer = await create(fields);
+    expect(answer).toMatchObject({ status: 503, body: { error_code: "CAPACITY_FULL", retry_after: null } });
+    expect(answer.body.error).toContain(error);
+    expect(answer.body.hint).not.toBeNull();
+  });
+});
+
+describe("edits of a CDI file", () => {
+  const withDevice = async (edits: object, work: () => Promise<void>) => {
+    cdi.write("more.yaml", cdi.value([cdi.device("GPU-2af3", edits)], { hooks: [] }), "second");
+    await inventory("it has a third GPU", (gpus) => gpus.length === 3);
+    await work();
+    cdi.unlink("more.yaml", "second");
+    await inventory("it has two GPUs", (gpus) => gpus.length === 2);
+  };
+  const third = { gpu_count: 1, gpu_ids: ["nvidia2"] };
+
+  it("give nodes their mode, owner and access, and groups to root", async () => {
+    const deviceNodes = [
+      { path: "/dev/sub/a", hostPath: cdi.node("GPU-2af3"), fileMode: 0o640, uid: 5, gid: 7, permissions: "r" },
+      { path: "/dev/b", type: "c", major: 10, minor: 237, permissions: "none" },
+    ];
+    await withDevice({ deviceNodes, additionalGids: [7, 0] }, async () => {
+      const { container_id } = await containers.create({ name: "edits", ...third });
+      expect(await containers.shell(container_id, "stat -c '%a %u %g' /dev/sub/a /dev/b")).toBe("640 5 7\n666 0 0\n");
+      expect(await containers.shell(container_id, "id -G")).toBe("0 7\n");
+      expect(await containers.shell(container_id, opened("/dev/sub/a"))).toMatch(/open\n$/);
+      expect(await containers.shell(container_id, "(exec 3>/dev/sub/a) 2>&1")).toMatch(/not permitted|denied/);
+      await containers.delete("edits");
+    });
+  });
+
+  it("mount nothing over what is the kernel's or a volume's, whatever the container's links", async () => {
+    await daemon.call("POST", "/api/volumes?execution=sync", { name: "data" });
+    const mounts = [{ hostPath: `${cdi.shared}/libgpu.so`, containerPath: "/place/x" }];
+    await withDevice({ mounts }, async () => {
+      for (const [link, why] of [
+        ["/proc/self", "leads to /proc"],
+        ["/data", "leads to /data"],
+        ["../../dev", "leads to /dev"],
+        ["place", "too many links"],
+        ["../../root", null],
+      ] as const) {
+        const { container_id } = await containers.create({ name: "links", volumes: ["data:/data"], ...third });
+        expect(await containers.shell(container_id, `cat /place/x; mv /place /first; ln -s ${link} /place`)).toBe(
+          "a library",
+        );
+        await daemon.call("POST", `/api/containers/${container_id}/stop`, { timeout_ms: 0 });
+        const answer = await start(container_id);
+        if (why !== null) expect(answer).toMatchObject({ status: 503, body: { error: expect.stringContaining(why) } });
+        else expect(await containers.shell(container_id, "cat /root/x")).toBe("a library");
+        await containers.delete("links");
+      }
+    });
+  });
+
+  it("have a hook that hangs ended, the start fail, and nothing left", async () => {
+    const hooks = [{ hookName: "createRuntime", path: "/bin/sleep", args: ["sleep", "98765"] }];
+    await withDevice({ hooks }, async () => {
+      expect(await create(third)).toMatchObject({ status: 503, body: { error_code: "START_FAILED" } });
+      expect(commandLines().filter(({ args }) => args.includes("98765"))).toEqual([]);
+    });
+  });
+
+  it("run a poststop hook when the container ends", async () => {
+    const hooks = [
+      { hookName: "poststop", path: "/bin/sh", args: ["sh", "-c", `echo stopped >> ${cdi.shared}/hooks`] },
+    ];
+    await withDevice({ hooks }, async () => {
+      await containers.create({ name: "poststop", ...third });
+      await containers.delete("poststop");
+      expect(readFileSync(`${cdi.shared}/hooks`, "utf8")).toMatch(/stopped\n$/);
+    });
+  });
+});
+
+describe("a copy of a container with GPUs", () => {
+  it("has none, and the operation says so", async () => {
+    const { container_id } = await containers.create({ name: "source", gpu_count: 1 });
+    const { body } = await daemon.call(
+      "POST",
+      `/api/containers/${container_id}/fork?execution=sync`,
+      { name: "fork" },
+      { "x-api-key": KEY, "x-tenant-id": "default" },
+    );
+    expect(body.capability_downgrades, JSON.stringify(body)).toContain("gpus: a copy has none");
+    const fork = await containers.get("fork");
+    expect(fork).toMatchObject({ gpu_count: 0, gpu_ids: [] });
+    await containers.delete("source", "fork");
+  });
+});
+
+it("leaves nothing", async () => {
+  await daemon.call("DELETE", "/api/volumes/data?execution=sync");
+  expect((await daemon.call("GET", "/api/containers")).body.containers).toEqual([]);
+  expect((await info()).gpu_free_count).toBe(2);
+  await daemon.stop();
+  expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
 });

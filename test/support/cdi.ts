@@ -1,6 +1,6 @@
 /**
  * CDI files of harmless devices for a daemon under test, in a directory of their own: nodes of this machine's fuse, autofs and
- * kmsg under other names, which no container may open by itself.
+ * loop-control under other names, which no container may open by itself.
  */
 import { execFileSync } from "node:child_process";
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -10,7 +10,7 @@ import { stringify } from "yaml";
 const DEVICES: Readonly<Record<string, readonly [major: number, minor: number]>> = {
   "0": [10, 229],
   "1": [10, 235],
-  "GPU-2af3": [1, 11],
+  "GPU-2af3": [10, 237],
 };
 
 export class CdiFiles {
