@@ -36,7 +36,7 @@ import { ContainerVerbs } from "./containers/verbs.ts";
 import { makeSnapshots } from "./copies.ts";
 import type { LocalEngine } from "./engine/engine.ts";
 import { readSocketMemory } from "./engine/kernel/kernel-budgets.ts";
-import { machineUse, nodeBounds, readDisk } from "./engine/kernel/node-bounds.ts";
+import { boundTenants, machineUse, nodeBounds, readDisk } from "./engine/kernel/node-bounds.ts";
 import type { Engine } from "./engine/ports.ts";
 import type { Events } from "./events/service.ts";
 import type { Call } from "./functions/calls/calling.ts";
@@ -144,9 +144,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const reserved = await new ContainerRows(store, node).reservedAddresses();
   const adopted = await engine.boot(reserved.map(({ address }) => address));
   const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.storage, config)) });
-  engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
-  engine.gpus.bound((tenant_id) => quotas.of(tenant_id).gpus_max);
-  engine.storage.boundOwners((tenant_id) => quotas.filesMb(tenant_id));
+  boundTenants(engine, quotas);
   const owned = { ...base, store, engine, node, events, quotas };
   const secrets = new Secrets({ ...owned, keys: opened.secrets_keys, kind: SECRET_KIND });
   const registry_credentials = new RegistryCredentials({

@@ -307,9 +307,7 @@ export class Containers {
   }
 
   /** Throws CAPACITY_FULL, QUOTA_EXCEEDED unless the GPUs are free now. */
-  checkGpus(tenant_id: string, request: GpuRequest): Promise<void> {
-    return this.#options.engine.gpus.check(tenant_id, request);
-  }
+  readonly checkGpus = (tenant_id: string, asked: GpuRequest) => this.#options.engine.gpus.check(tenant_id, asked);
 
   #checkLeft(id: string): void {
     if (this.#options.engine.containers.isLookedInto(id)) throw filesInUse(id);

@@ -1,7 +1,7 @@
 /** Resources of this node, of which the default limits of tenants are shares. */
 import { statfsSync } from "node:fs";
 import { statfs } from "node:fs/promises";
-import type { NodeBounds } from "../../base/tenant-limits.ts";
+import type { NodeBounds, Quotas } from "../../base/tenant-limits.ts";
 import type { Storage } from "../ports/storage.ts";
 import type { Engine } from "../ports.ts";
 import { readTrackedConnections } from "./kernel-budgets.ts";
@@ -42,4 +42,11 @@ export function machineUse(engine: Engine) {
     },
     flows_refused: () => engine.flowsRefused(),
   };
+}
+
+/** Has the engine hold tenants to the limits that it counts itself. */
+export function boundTenants(engine: Engine, quotas: Pick<Quotas, "of" | "filesMb">): void {
+  engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
+  engine.gpus.bound((tenant_id) => quotas.of(tenant_id).gpus_max);
+  engine.storage.boundOwners((tenant_id) => quotas.filesMb(tenant_id));
 }
