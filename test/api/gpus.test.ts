@@ -367,6 +367,28 @@ describe("a copy of a container with GPUs", () => {
   });
 });
 
+describe.each([
+  ["crun", "auto"],
+  ["crun", "off"],
+  ["runc", "off"],
+])("with %s, user namespaces %s", (runtime, namespaces) => {
+  it("a container with a read-only root and another user has its GPU, and another container none", async () => {
+    await daemon.stop();
+    await daemon.start({ ...SETTINGS, HEARTH_OCI_RUNTIME: runtime, HEARTH_USER_NAMESPACES: namespaces });
+    const fields = { gpu_count: 1, read_only_root: true };
+    const { container_id } = await containers.create({ name: "root", ...fields });
+    expect(await containers.shell(container_id, opened("/dev/test-gpu0"))).toBe("open\n");
+    expect(await containers.shell(container_id, "cat /lib/test/libgpu.so")).toBe("a library");
+    const user = await containers.create({ name: "user", gpu_count: 1, user: "1000" });
+    expect(await containers.shell(user.container_id, opened("/dev/test-gpu1"))).toMatch(/denied/);
+    expect(await containers.shell(user.container_id, opened("/dev/test-ctl"))).toBe("open\n");
+    const plain = await containers.create({ name: "plain" });
+    const numbers = "mknod /tmp/a c 10 229 2>&1; ls /dev | grep -c test";
+    expect(await containers.shell(plain.container_id, numbers)).toMatch(/not permitted\n0\n$/);
+    await containers.delete("root", "user", "plain");
+  });
+});
+
 it("leaves nothing", async () => {
   await daemon.call("DELETE", "/api/volumes/data?execution=sync");
   expect((await daemon.call("GET", "/api/containers")).body.containers).toEqual([]);
