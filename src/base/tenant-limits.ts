@@ -7,31 +7,13 @@
  */
 import { AppError } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
+import { instancesShare, type NodeBounds } from "./node-bounds.ts";
 import { jsonField } from "./sql-dialect.ts";
+
+export type { NodeBounds } from "./node-bounds.ts";
 
 /** The operator's own tenant. */
 export const DEFAULT_TENANT_ID = "default";
-
-/** Bounds of this node, of which default limits are shares. */
-export interface NodeBounds {
-  readonly containers_max: number;
-  /** Function instances and cells. */
-  readonly instances_max: number;
-  /** Memory of all function instances. */
-  readonly memory_budget_mb: number;
-  /** Processes and threads. */
-  readonly processes_max: number;
-  /** Memory of all running containers. */
-  readonly container_memory_mb: number;
-  /** Size of the storage pool. */
-  readonly disk_mb: number;
-  /** Default of a container or volume. */
-  readonly disk_limit_mb: number;
-  /** Size of the disk of the store. */
-  readonly store_disk_mb: number;
-  /** Size of the disk of the image store. */
-  readonly image_disk_mb: number;
-}
 
 interface TenantLimitRow {
   /** For the description of the API. */
@@ -66,17 +48,6 @@ export const IMAGE_MEGABYTES = `(SELECT coalesce(sum((size_bytes + 1048575) / 10
   (SELECT DISTINCT image_id, size_bytes FROM oci_images WHERE tenant_id = tenants.id) AS distinct_images)`;
 
 const none = (): null => null;
-
-/**
- * Returns the instances of one tenant: at most half of the node's instances, and so few that their processes, with the
- * instances that a chain of calls adds, are at most half of those that all instances may have together. At least one.
- */
-function instancesShare({ instances_max, processes_max }: NodeBounds): number {
-  const ratio = LIMITS.tenant_instances_ratio;
-  const processes = processes_max * LIMITS.kind_processes_ratio * ratio;
-  const full_count = Math.floor(processes / LIMITS.instance_pids_max) - LIMITS.chain_depth_max;
-  return Math.max(1, Math.min(full_count, Math.floor(instances_max * ratio)));
-}
 
 export const TENANT_LIMITS = {
   requests_per_second: {

@@ -154,9 +154,7 @@ export class Containers {
   }
 
   /** A container counts as used from now until what is returned is called. */
-  use(id: string): () => void {
-    return this.#supervisor.use(id);
-  }
+  readonly use = (id: string): (() => void) => this.#supervisor.use(id);
 
   /**
    * Makes a container and starts it; resolves when it is ready. Throws NAME_TAKEN, INVALID_ARGUMENT, NOT_FOUND (a
@@ -260,9 +258,7 @@ export class Containers {
   readonly exists = async (id: string): Promise<boolean> => (await this.#rows.byIdAlone(id)) !== null;
 
   /** Does work on a container that must neither start nor end meanwhile. */
-  inTurn<Result>(id: string, work: () => Promise<Result>): Promise<Result> {
-    return this.#turns.run(id, work);
-  }
+  readonly inTurn = <Result>(id: string, work: () => Promise<Result>) => this.#turns.run(id, work);
 
   async get(tenant_id: string, id: string): Promise<ContainerRecord> {
     return this.#view.record(await this.row(tenant_id, id));
