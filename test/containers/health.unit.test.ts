@@ -35,7 +35,7 @@ function ground(more: Partial<HealthCheck> = {}) {
   const rows = new Map<string, ContainerRow>();
   const engine = {
     containers: {
-      live: (id: string) => (rows.has(id) ? { id } : null),
+      live: (id: string) => (rows.has(id) ? { id, gpus: { gpu_ids: [], environment: {} } } : null),
       run: (id: string, request: RunRequest) => {
         const exited = Promise.withResolvers<GatheredExit>();
         const exit = { stdout: Buffer.from("out"), stderr: Buffer.from("err"), timed_out: false, exit_code: 0 };
