@@ -86,6 +86,7 @@ export function apiRoutes(options: ApiOptions) {
   const all: { routes: readonly Route[] } = { routes: [] };
   const copies = snapshotRoutes(snapshots);
   const published = serviceRoutes(options.services);
+  const access = tenantRoutes(tenants);
   const routes = [
     ...systemRoutes(system),
     ...descriptionRoutes(() =>
@@ -100,7 +101,7 @@ export function apiRoutes(options: ApiOptions) {
     ...functionRoutes(functions),
     ...containerRoutes(
       containers,
-      [...copies, ...published].filter(({ path }) => path.startsWith("/api/containers/")),
+      [...copies, ...published, ...access].filter(({ path }) => path.startsWith("/api/containers/")),
     ),
     ...networkRoutes(networks),
     ...volumeRoutes(volumes),
@@ -109,7 +110,7 @@ export function apiRoutes(options: ApiOptions) {
     ...secretRoutes(secrets),
     ...published,
     ...terminalRoutes(terminal),
-    ...tenantRoutes(tenants),
+    ...access,
     ...userRoutes(users),
     ...telemetryRoutes(telemetry),
     ...operationRoutes(operations),
