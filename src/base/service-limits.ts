@@ -17,6 +17,8 @@ export const SERVICE_LIMITS = {
   service_response_ms: 120_000,
   /** A request, response or WebSocket on which no byte moves for so long has ended for one of its sides. */
   service_idle_ms: 300_000,
+  /** What a client sends before its WebSocket is accepted; none has to send anything. */
+  service_early_bytes_max: 64 * 1024,
   /** A WebSocket of which one side has ended is closed when no byte moved for so long. */
   service_half_closed_ms: 2_000,
   /** Headers of a response, and informational responses before it. */

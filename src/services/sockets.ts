@@ -3,7 +3,8 @@
  * directions; it reads no frames.
  *
  * W1. A socket ends with either of its sides, with its service, its token or its container, or when no byte moved for long.
- * W2. A container that refuses the handshake is heard: its response goes to the client, and the connection ends.
+ * W2. A client that leaves before the handshake is answered ends it. What it sent until then is held within a bound.
+ * W3. A container that refuses the handshake is heard: its response goes to the client, and the connection ends.
  */
 import { type IncomingMessage, ServerResponse, request as send } from "node:http";
 import type { Socket } from "node:net";
@@ -66,6 +67,7 @@ export class ServiceSockets {
     const cancel = proxy.watch(upstream, () => {});
     const gone = () => upstream.destroy();
     socket.once("close", gone);
+    const early = readEarly(socket, head);
     upstream.on("error", (error) => proxy.refuse(failureOf(error), incoming, outgoing));
     upstream.once("close", () => {
       cancel();
@@ -89,7 +91,7 @@ export class ServiceSockets {
       proxy.options.served(SWITCHING, null);
       const headers = responseHeaders(rawHeaders, proxy.options.origins.cookie, true);
       socket.write(headText(statusMessage, headers), "latin1");
-      join(socket, backend as Socket, head, backend_head, passage.end);
+      join(socket, backend as Socket, early(), backend_head, passage.end);
     });
     upstream.end();
   }
@@ -102,6 +104,23 @@ function headText(message: string, headers: readonly string[]): string {
   let text = `HTTP/1.1 ${SWITCHING} ${message}\r\n`;
   for (let i = 0; i + 1 < headers.length; i += 2) text += `${headers[i]}: ${headers[i + 1]}\r\n`;
   return `${text}\r\n`;
+}
+
+/** Reads what comes before the handshake is answered (W2). Returns what ends that, and returns the bytes. */
+function readEarly(socket: Socket, head: Buffer): () => Buffer {
+  const chunks = [head];
+  let bytes = head.length;
+  const keep = (chunk: Buffer) => {
+    chunks.push(chunk);
+    bytes += chunk.length;
+    if (bytes > LIMITS.service_early_bytes_max) socket.pause();
+  };
+  const leave = () => socket.destroy();
+  socket.on("data", keep).once("end", leave);
+  return () => {
+    socket.off("data", keep).off("end", leave);
+    return Buffer.concat(chunks);
+  };
 }
 
 /** Lets a socket wait for its last bytes, and no longer. */

@@ -88,7 +88,7 @@ net.createServer((socket) => {
     const forever = (text) => { const go = () => { while (!socket.destroyed && socket.write(text)); }; socket.on("drain", go); go(); };
     const ways = {
       headers: () => { socket.write("HTTP/1.1 200 OK\\r\\n"); forever("x-a: " + "b".repeat(1000) + "\\r\\n"); },
-      "many-headers": () => { socket.write("HTTP/1.1 200 OK\\r\\n" + "a: b\\r\\n".repeat(12000) + "\\r\\n"); },
+      "many-headers": () => { socket.write("HTTP/1.1 200 OK\\r\\nConnection: close\\r\\nContent-Length: 0\\r\\n" + "a: b\\r\\n".repeat(12000) + "\\r\\n"); },
       "drip-headers": () => { socket.write("HTTP/1.1 200 OK\\r\\nx: "); every(100, "a"); },
       continues: () => forever("HTTP/1.1 102 Processing\\r\\n\\r\\n"),
       garbage: () => socket.write("\\0\\0\\0 what\\r\\n\\r\\n"),
@@ -101,7 +101,7 @@ net.createServer((socket) => {
       upgrade: () => socket.write("HTTP/1.1 101 Switching Protocols\\r\\nConnection: Upgrade\\r\\nUpgrade: h2c\\r\\n\\r\\n"),
       status: () => socket.write("HTTP/1.1 1000 Odd\\r\\nContent-Length: 0\\r\\n\\r\\n"),
       flood: () => { socket.write("HTTP/1.1 200 OK\\r\\n\\r\\n"); forever(Buffer.alloc(65536)); },
-      cookie: () => socket.write("HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\nSet-Cookie: hearth_service=stolen\\r\\nSet-Cookie: a=1; dOmAiN = .example.com ; Path=/\\r\\n\\r\\n"),
+      cookie: () => (isAsked = false, socket.write("HTTP/1.1 200 OK\\r\\nContent-Length: 0\\r\\nSet-Cookie: hearth_service=stolen\\r\\nSet-Cookie: a=1; dOmAiN = .example.com ; Path=/\\r\\n\\r\\n")),
       open: () => socket.end("HTTP/1.1 200 OK\\r\\nConnection: close\\r\\n\\r\\n" + open.size),
     };
     (ways[path] ?? ways.close)();
