@@ -101,6 +101,20 @@ function oneServiceRoutes({ services }: ServiceRoutesOptions) {
       handler: ({ caller, params }) => services.get(caller.tenant_id, params.service_id),
     }),
     route({
+      method: "POST",
+      path: "/api/services/:service_id/rotate",
+      auth: "tenant",
+      scope: "write",
+      operation: "rotateService",
+      summary:
+        "Gives a published service another token; the earlier URL ends at once, with its requests and WebSockets.",
+      params: byService,
+      response: serviceRecord,
+      errors: ["NOT_FOUND", "WRONG_STATE"],
+      example: { params: EXAMPLE, response: SAMPLES.service },
+      handler: ({ caller, params }) => services.rotate(caller.tenant_id, params.service_id),
+    }),
+    route({
       method: "DELETE",
       path: "/api/services/:service_id",
       auth: "tenant",
@@ -115,20 +129,6 @@ function oneServiceRoutes({ services }: ServiceRoutesOptions) {
         await services.delete(caller.tenant_id, params.service_id);
         return { success: true as const, message: "service deleted" };
       },
-    }),
-    route({
-      method: "POST",
-      path: "/api/services/:service_id/rotate",
-      auth: "tenant",
-      scope: "write",
-      operation: "rotateService",
-      summary:
-        "Gives a published service another token; the earlier URL ends at once, with its requests and WebSockets.",
-      params: byService,
-      response: serviceRecord,
-      errors: ["NOT_FOUND", "WRONG_STATE"],
-      example: { params: EXAMPLE, response: SAMPLES.service },
-      handler: ({ caller, params }) => services.rotate(caller.tenant_id, params.service_id),
     }),
   ];
 }

@@ -212,6 +212,7 @@ const MADE: Readonly<Record<string, readonly [placeholder: string, field: string
   createTerminalSession: ["session_id", "session_id"],
   createBuildContext: ["context_id", "context_id"],
   snapshotContainer: ["snapshot_id", "snapshot_id"],
+  publishService: ["service_id", "service_id"],
 };
 
 const changeFile = (made: ReadonlyMap<string, string>) =>
