@@ -111,7 +111,7 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   "volumes.create.made": boxes(1),
   "volumes.delete.ended": boxes(1),
   "volumes.delete.removed": boxes(1),
-  // No work of this suite publishes a service.
+  // No work of this suite publishes a service; service-recovery.test.ts restarts the daemon with one.
   "services.create.stored": [],
   // Passed by secrets.test.ts, which knows what each value is.
   "secrets.rotate.kept": [],
