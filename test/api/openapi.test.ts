@@ -94,6 +94,7 @@ const ORDER = [
   "getMonitor",
   "publishService",
   "listContainerServices",
+  "listServices",
   "getService",
   "rotateService",
   "deleteService",
