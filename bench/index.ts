@@ -23,6 +23,7 @@ import { benchContainers } from "./containers.ts";
 import { benchCrash } from "./crash.ts";
 import { benchDecision } from "./decision.ts";
 import { benchDensity } from "./density.ts";
+import { benchDesktop } from "./desktop.ts";
 import { benchExec } from "./exec.ts";
 import { type Report, reportHtml } from "./html.ts";
 import { benchImages } from "./images.ts";
@@ -124,6 +125,7 @@ const BENCHES: Readonly<Record<string, () => Promise<Section>>> = {
     }),
   exec: () =>
     benchExec({ rounds_count: size(4, 2), samples_per_round: size(200, 100), rested_share: 4, clients_count: 8 }),
+  desktop: () => benchDesktop({ rounds_count: size(3, 1), samples_per_round: size(10, 5) }),
   stream: () => benchStream({ rounds_count: size(7, 3), megabytes: 512 }),
   "code-calls": () =>
     benchCodeCalls({ rounds_count: size(3, 1), warmup_ms: size(1_000, 500), length_ms: size(4_000, 2_000) }),
@@ -148,7 +150,7 @@ function brokenSection(name: string, error: unknown): Section {
 }
 
 /** Sections that run only if `--only` names them, or in a full run. */
-const LONG = new Set(["long"]);
+const LONG = new Set(["long", "desktop"]);
 
 const names = flags.only?.split(",") ?? Object.keys(BENCHES).filter((name) => !(flags.quick && LONG.has(name)));
 for (const name of names) {

@@ -8,6 +8,7 @@ import { openApiDocument } from "./docs/openapi.ts";
 import { type EventRoutesOptions, eventRoutes } from "./events/routes.ts";
 import { type FunctionRoutesOptions, functionRoutes } from "./functions/routes.ts";
 import { schemaRoutes } from "./functions/schema-routes.ts";
+import { type GuiRoutesOptions, guiRoutes } from "./gui/routes.ts";
 import type { Route } from "./http/route.ts";
 import { type NetworkRoutesOptions, networkRoutes } from "./networks/routes.ts";
 import { type ImageRoutesOptions, imageRoutes } from "./oci/routes.ts";
@@ -33,6 +34,7 @@ export interface ApiOptions {
   readonly secrets: SecretRoutesOptions;
   readonly services: ServiceRoutesOptions;
   readonly terminal: TerminalRoutesOptions;
+  readonly gui: GuiRoutesOptions;
   readonly tenants: TenantRoutesOptions;
   readonly users: UserRoutesOptions;
   readonly telemetry: TelemetryRoutesOptions;
@@ -81,12 +83,13 @@ const TAGS = {
 };
 
 export function apiRoutes(options: ApiOptions) {
-  const { system, functions, containers, networks, volumes, snapshots, oci, secrets, terminal, tenants } = options;
+  const { system, functions, containers, networks, volumes, snapshots, oci, secrets, terminal, tenants, gui } = options;
   const { users, telemetry, operations, events, audit } = options;
   const all: { routes: readonly Route[] } = { routes: [] };
   const copies = snapshotRoutes(snapshots);
   const published = serviceRoutes(options.services);
   const access = tenantRoutes(tenants);
+  const desktops = guiRoutes(gui);
   const routes = [
     ...systemRoutes(system),
     ...descriptionRoutes(() =>
@@ -101,7 +104,7 @@ export function apiRoutes(options: ApiOptions) {
     ...functionRoutes(functions),
     ...containerRoutes(
       containers,
-      [...copies, ...published, ...access].filter(({ path }) => path.startsWith("/api/containers/")),
+      [...copies, ...published, ...access, ...desktops].filter(({ path }) => path.startsWith("/api/containers/")),
     ),
     ...networkRoutes(networks),
     ...volumeRoutes(volumes),
@@ -110,6 +113,7 @@ export function apiRoutes(options: ApiOptions) {
     ...secretRoutes(secrets),
     ...published,
     ...terminalRoutes(terminal),
+    ...desktops,
     ...access,
     ...userRoutes(users),
     ...telemetryRoutes(telemetry),

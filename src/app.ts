@@ -16,7 +16,7 @@ import { type Ids, randomIds } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
 import { type CountedLog, createLog, type Log } from "./base/log.ts";
-import type { Observer } from "./base/request-observer.ts";
+import { inTurn } from "./base/request-observer.ts";
 import { Quotas } from "./base/tenant-limits.ts";
 import { TenantShares } from "./base/tenant-shares.ts";
 import { Traces } from "./base/trace.ts";
@@ -48,6 +48,8 @@ import { Invocations } from "./functions/records/invocations.ts";
 import { Functions } from "./functions/service.ts";
 import { SnapshotVersions } from "./functions/versions/from-snapshot.ts";
 import type { FunctionImages } from "./functions/versions/images.ts";
+import { Backends } from "./gui/backends.ts";
+import { Desktops } from "./gui/service.ts";
 import type { TenantOfAddress } from "./http/connections.ts";
 import { Idempotency } from "./http/idempotency.ts";
 import { LocalRates } from "./http/rates.ts";
@@ -65,7 +67,7 @@ import { REGISTRY_KIND, RegistryCredentials } from "./oci/credentials/service.ts
 import { imageCounts } from "./oci/rows.ts";
 import { TenantImages } from "./oci/service.ts";
 import { Operations } from "./operations/service.ts";
-import { pageRoutes } from "./page/routes.ts";
+import { PageFiles, pageRoutes } from "./page/routes.ts";
 import { startPeriodicWork } from "./periodic.ts";
 import { makeServices } from "./publishing.ts";
 import { checkReached } from "./reached.ts";
@@ -213,7 +215,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     ...{ contexts: build_contexts, secrets: opened.secret_values },
   });
   const parts = makeContainers(base, { store, node, engine, events, operations, quotas, tenant_images, reserved });
-  const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports, views } = parts;
+  const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, desktops, shares, ports, views } = parts;
   const published = makeServices({ ...owned, ...opened, containers, metrics });
   const copying = makeSnapshots({ ...owned, operations, containers, volumes, commits });
   const { snapshots, schedules } = copying;
@@ -243,6 +245,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     gpuCount: (tenant_id) => engine.gpus.countOf(tenant_id),
   });
   const users = makeUsers({ ...base, store, tenants, keys, logins });
+  const page = new PageFiles();
   const api = apiRoutes({
     system: {
       users: config.users,
@@ -265,6 +268,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     secrets: { secrets, rotation: opened.secrets_rotation },
     services: { services: published.services },
     terminal: { terminals },
+    gui: { desktops, viewerPage: () => page.viewer() },
     tenants: { tenants, keys, operator_key, containers },
     users: { users, trusted_proxies: config.trusted_proxies },
     telemetry: { metrics },
@@ -272,7 +276,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     events: { events },
     audit: { audit },
   });
-  const routes = [...api, ...pageRoutes()];
+  const routes = [...api, ...pageRoutes(page)];
   const container_of = containerOf({ ...parts, operations });
   const spools = new Spools(`${config.data_dir}/uploads`, ids, clock);
   await spools.begin();
@@ -374,6 +378,7 @@ function makeContainers(
   const addresses = new Addresses(() => engine.networks, reserved);
   const tasks = new CleanupTasks({ clock, ids });
   const volumes = new Volumes({ store, node, storage: () => engine.storage, events, clock, ids, log, quotas });
+  const backends = new Backends({ containers: engine.containers, clock });
   const containers = new Containers({
     store,
     node,
@@ -389,12 +394,14 @@ function makeContainers(
     tasks,
     resolveImage: imageResolver(config, tenant_images),
     volumes,
+    desktops: backends,
   });
   const jobs = new Jobs(store, node, events);
   const execs = new Execs({ containers, engine, jobs, shares, clock, ids, log });
   const idle_ms = config.terminal_idle_seconds * 1_000;
   const ttl_ms = config.terminal_ttl_seconds * 1_000;
   const terminals = new Terminals({ shells: execs, shares, engine, events, clock, ids, log, idle_ms, ttl_ms });
+  const desktops = new Desktops({ containers, commands: execs, engine, backends, clock, ids });
   const volumeVerbs = new VolumeVerbs(volumes, operations, () => engine.files);
   const verbs = new ContainerVerbs(containers, operations);
   const views = {
@@ -402,7 +409,7 @@ function makeContainers(
     monitors: new Monitors({ containers, engine, store, node, clock }),
     cleanup: new Cleanup({ tasks, containers, volumes }),
   };
-  return { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, shares, ports, views };
+  return { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, desktops, shares, ports, views };
 }
 
 /** The images of functions are those of tenants, whose concern reads in turn what functions use. */
@@ -431,15 +438,6 @@ function imageResolver({ image_dir }: Config, tenant_images: TenantImages): Reso
       });
     }
     return { reference: release.reference, release: release.version, image_id: null, use: null };
-  };
-}
-
-/** Tells each of them of every request. */
-function inTurn(...observers: readonly Observer[]): Observer {
-  return {
-    served(request) {
-      for (const observer of observers) observer.served(request);
-    },
   };
 }
 

@@ -24,6 +24,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   events: ["store"],
   operations: ["store", "events"],
   terminal: ["engine", "events", "containers", "lru-cache"],
+  gui: ["engine", "containers", "lru-cache"],
   files: ["engine", "operations"],
   containers: ["engine", "store", "events", "operations", "volumes", "files", "lru-cache"],
   networks: ["engine", "store", "containers", "src/containers/network/membership.ts"],

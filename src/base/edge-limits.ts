@@ -1,7 +1,9 @@
 /** Bounds of what the daemon exchanges with others beside requests: part of `LIMITS`, with the same rules. */
+import { GUI_LIMITS } from "./gui-limits.ts";
 import { SERVICE_LIMITS } from "./service-limits.ts";
 
 export const EDGE_LIMITS = {
+  ...GUI_LIMITS,
   ...SERVICE_LIMITS,
 
   // Outgoing requests

@@ -123,7 +123,12 @@ export const ERRORS = {
     "The handler of the new version cannot be loaded, or its smoke call has another status than expected.",
   ),
   TIMEOUT: row(504, "platform", "The work did not finish before its deadline, and the daemon stopped it."),
-  NOT_RESPONDING: row(503, "platform", "The container runs, but its first process does not respond.", true),
+  NOT_RESPONDING: row(
+    503,
+    "platform",
+    "The container runs, but its first process or its desktop does not respond.",
+    true,
+  ),
   SHUTTING_DOWN: row(503, "platform", "The daemon is shutting down.", true),
 } as const satisfies Record<string, ErrorRow>;
 

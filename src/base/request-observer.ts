@@ -48,3 +48,12 @@ export interface Observer {
   /** Never throws. */
   served(request: Served): void;
 }
+
+/** Returns an observer that tells each of others of every request. */
+export function inTurn(...observers: readonly Observer[]): Observer {
+  return {
+    served(request) {
+      for (const observer of observers) observer.served(request);
+    },
+  };
+}

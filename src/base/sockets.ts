@@ -8,6 +8,8 @@ export const CLOSE = {
   done: 1000,
   /** The daemon ends. */
   going_away: 1001,
+  /** The client sent what the path does not accept. */
+  unacceptable: 1003,
   /** The credential is no longer good. */
   refused: 1008,
   fault: 1011,
@@ -41,9 +43,16 @@ export class Upgrade {
   readonly opened: (socket: ServerSocket) => SocketListener;
   /** The socket never opened: the client has gone, or its request was no WebSocket. */
   readonly failed: () => void;
+  /** Rejects once the socket's own credential is no longer good; null: that of the request counts. */
+  readonly recheck: (() => Promise<void> | undefined) | null;
 
-  constructor(opened: (socket: ServerSocket) => SocketListener, failed: () => void = () => {}) {
+  constructor(
+    opened: (socket: ServerSocket) => SocketListener,
+    failed: () => void = () => {},
+    recheck: (() => Promise<void> | undefined) | null = null,
+  ) {
     this.opened = opened;
     this.failed = failed;
+    this.recheck = recheck;
   }
 }

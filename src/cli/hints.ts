@@ -6,6 +6,7 @@
 /** Routes, and the commands that request them. */
 const ROUTES: readonly (readonly [RegExp, string])[] = [
   [/POST \/api\/containers\/([^\s,/]+)\/start/g, "hearth start $1"],
+  [/GET \/api\/containers\/([^\s,/]+)\/ready/g, "hearth inspect $1"],
   [/GET \/api\/functions\/([^\s,/]+)\/versions/g, "hearth versions $1"],
   [/PUT \/api\/functions\/([^\s,/]+)/g, "hearth update $1"],
   [/POST \/api\/operator\/key\/rotate/g, "hearth keys rotate-operator"],

@@ -2,6 +2,7 @@
 import { KeyedMutex } from "../base/concurrency.ts";
 import type { Engine } from "../engine/ports.ts";
 import type { ResolvedImage, ResolveImage } from "./admission.ts";
+import { checkDesktopCommand, DESKTOP_COMMAND, isDesktop } from "./desktop.ts";
 import { imageSettings } from "./image-settings.ts";
 import type { CreateContainer } from "./schema.ts";
 
@@ -32,6 +33,9 @@ export class ImageLookups {
     const inTurn = <Result>(work: () => Promise<Result>) => this.#turns.run(tenant_id, work);
     const image_id = resolved.image_id ?? (await inTurn(() => images.find(resolved.reference))).id;
     const config = input.oci ? await inTurn(() => images.config(image_id)) : null;
-    return { resolved, image_id, settings: imageSettings(input, config) };
+    const settings = imageSettings(input, config);
+    if (!isDesktop({ image: resolved.reference, release: resolved.release })) return { resolved, image_id, settings };
+    checkDesktopCommand(input);
+    return { resolved, image_id, settings: { ...settings, command: DESKTOP_COMMAND } };
   }
 }

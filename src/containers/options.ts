@@ -9,6 +9,7 @@ import type { Store, StoredNode } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
 import type { ResolveImage } from "./admission.ts";
 import type { CleanupTasks } from "./cleanup/tasks.ts";
+import type { DesktopChecks } from "./desktop.ts";
 import type { Addresses } from "./network/addresses.ts";
 import type { HostPorts } from "./network/ports.ts";
 
@@ -28,4 +29,5 @@ export interface ContainersOptions {
   readonly tasks: CleanupTasks;
   readonly resolveImage: ResolveImage;
   readonly volumes: Volumes;
+  readonly desktops: DesktopChecks;
 }

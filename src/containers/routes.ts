@@ -147,11 +147,13 @@ function findRoutes({ containers }: ContainerRoutesOptions) {
       errors: ["NOT_FOUND"],
       example: { params: ID_EXAMPLE, response: SAMPLES.ready },
       handler: async ({ caller, params }) => {
-        const { container_id, state, exec_ready, network_ready, checks } = await containers.get(
-          caller.tenant_id,
-          params.container_id,
-        );
-        return { container_id, state, exec_ready, network_ready, checks };
+        const record = await containers.get(caller.tenant_id, params.container_id);
+        const { container_id, state, exec_ready, network_ready, gui_ready, checks } = record;
+        return {
+          ...{ container_id, state, exec_ready, network_ready },
+          ...(gui_ready === undefined ? {} : { gui_ready }),
+          checks,
+        };
       },
     }),
   ];

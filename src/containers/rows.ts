@@ -423,6 +423,20 @@ export const NEVER_STARTED = {
   ...{ reserved_address: null, reserved_at: null },
 } as const;
 
+/** Fields of a container that is made and started. */
+export const STARTING = {
+  ...NEVER_STARTED,
+  ...({ state: "starting", is_wanted: true, origin: null, head_snapshot_id: null } as const),
+} as const;
+
+/** Returns the fields of a request that may be left out, as they are stored. */
+export const optionalFields = (input: CreateContainer) => ({
+  cpu_limit_percent: input.cpu_limit_percent ?? null,
+  network: input.network ?? null,
+  ttl_seconds: input.ttl_seconds ?? null,
+  idle_seconds: input.idle_seconds ?? null,
+});
+
 /** Fields of a container that begins to run. */
 export const BEGUN: MoveFields = { exit_code: null, oom_killed: false, exited_at_ms: null };
 

@@ -42,7 +42,13 @@ const running: ContainerRecord = {
   origin: null,
   exec_ready: true,
   network_ready: true,
-  checks: { state_running: true, minit_responsive: true, network_configured: true, managed_image_valid: true },
+  checks: {
+    state_running: true,
+    minit_responsive: true,
+    network_configured: true,
+    managed_image_valid: true,
+    gui_backend_reachable: null,
+  },
 };
 
 const exited: ContainerRecord = {
@@ -54,7 +60,13 @@ const exited: ContainerRecord = {
   exited_at: "2026-11-21T12:00:01.300Z",
   exec_ready: false,
   network_ready: false,
-  checks: { state_running: false, minit_responsive: false, network_configured: false, managed_image_valid: true },
+  checks: {
+    state_running: false,
+    minit_responsive: false,
+    network_configured: false,
+    managed_image_valid: true,
+    gui_backend_reachable: null,
+  },
 };
 
 const batch: OperationRecord = {

@@ -23,6 +23,7 @@ import {
   whole,
 } from "../base/schema.ts";
 import { argumentList, argv, complaintAboutCommand, containerUser, stopSignal } from "./command-fields.ts";
+import { complaintAboutDesktop } from "./desktop.ts";
 import { complaintAboutHealth, healthRecord, wantedHealth } from "./health/schema.ts";
 import { complaintAboutName, networkName, publishedPort, wantedPorts } from "./network/schema.ts";
 import { CONTAINER_STATES } from "./states.ts";
@@ -214,6 +215,7 @@ export const createContainer = createFields
   .superRefine((value, context) => {
     const complaint =
       complaintAboutGpus(value) ??
+      complaintAboutDesktop(value) ??
       complaintAboutCommand(value) ??
       complaintAboutHealth(value) ??
       complaintAboutName(value);
@@ -284,6 +286,10 @@ const containerChecks = z
     minit_responsive: z.boolean().describe("True if minit, the first process, responds."),
     network_configured: z.boolean().describe("True if the container has an address and a link to the gateway."),
     managed_image_valid: z.boolean().describe("True if the store has the image in the profile's release."),
+    gui_backend_reachable: z
+      .boolean()
+      .nullable()
+      .describe("True if the desktop answers; null for containers that are not of the profile prod-gui."),
   })
   .meta({ id: "ContainerChecks" });
 
@@ -337,6 +343,10 @@ export const containerRecord = z
     origin: containerOrigin.nullable().describe("What the container is a copy of; null for any other container."),
     exec_ready: z.boolean().describe("True if exec is possible: it runs, minit responds, and its image is valid."),
     network_ready: z.boolean().describe("True if its network is configured."),
+    gui_ready: z
+      .boolean()
+      .optional()
+      .describe("True if exec and network are ready and the desktop answers; only for containers of prod-gui."),
     checks: containerChecks,
   })
   .meta({ id: "Container" });
@@ -365,7 +375,7 @@ const unknownContainer = z
 export const namedContainer = z.union([foundContainer, unknownContainer]).meta({ id: "NamedContainer" });
 
 export const containerReadiness = containerRecord
-  .pick({ container_id: true, state: true, exec_ready: true, network_ready: true, checks: true })
+  .pick({ container_id: true, state: true, exec_ready: true, network_ready: true, gui_ready: true, checks: true })
   .meta({ id: "ContainerReadiness" });
 
 export const renamedContainer = z

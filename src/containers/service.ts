@@ -45,12 +45,15 @@ import {
   type ContainerRow,
   ContainerRows,
   NEVER_STARTED,
+  optionalFields,
+  STARTING,
 } from "./rows.ts";
 import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
 import { containerStates } from "./states.ts";
 import { Supervisor } from "./supervisor.ts";
 import { View } from "./view.ts";
 
+export { isDesktop } from "./desktop.ts";
 export { checkName } from "./network/schema.ts";
 export {
   type ContainerCopy,
@@ -92,7 +95,7 @@ export class Containers {
       },
       restart: (id, reason) => this.#stopUnhealthy(id, reason),
     });
-    this.#view = new View(options.engine, options.clock, this.#health);
+    this.#view = new View(options.engine, options.clock, this.#health, options.desktops);
     const later = (id: string, attempt: () => Promise<void>) => this.#turns.run(id, attempt);
     this.#retries = new Retries({ clock: options.clock, log: options.log, what: "container", later });
     this.#removals = new Removals({
@@ -163,7 +166,7 @@ export class Containers {
   async create(tenant_id: string, input: CreateContainer, id = this.newId()): Promise<ContainerRecord> {
     const row = await this.insert(tenant_id, input, id);
     failpoint("containers.create.stored");
-    return this.#turns.run(id, async () => {
+    await this.#turns.run(id, async () => {
       try {
         await this.#options.engine.containers.create(id, row.disk_limit_mb, tenant_id);
         failpoint("containers.create.made");
@@ -175,8 +178,9 @@ export class Containers {
         });
         throw error;
       }
-      return this.get(tenant_id, id);
     });
+    await this.#view.untilShown(row);
+    return this.get(tenant_id, id);
   }
 
   /** Whether containers can be started. */
@@ -203,19 +207,12 @@ export class Containers {
       image_id,
       release: resolved.release,
       ...settings,
-      cpu_limit_percent: input.cpu_limit_percent ?? null,
-      network: input.network ?? null,
+      ...optionalFields(input),
       disk_limit_mb: quotas.diskLimitMb(tenant_id, input.disk_limit_mb),
-      ttl_seconds: input.ttl_seconds ?? null,
-      idle_seconds: input.idle_seconds ?? null,
       ports,
       volumes: found.map(({ id }, i) => ({ id, target: mounts[i]?.target ?? "" })),
-      state: "starting",
-      is_wanted: true,
-      ...NEVER_STARTED,
+      ...STARTING,
       created_at_ms: clock.epochMs(),
-      origin: null,
-      head_snapshot_id: null,
     };
     await this.#insert(row, insertChecks(this.#admission, row, resolved));
     return row;
@@ -276,8 +273,8 @@ export class Containers {
     return row === null ? null : this.#view.record(row);
   }
 
-  list(tenant_id: string, filter: ContainerFilter, place: Place): Promise<Listed<ContainerRecord>> {
-    return this.#rows.list(tenant_id, filter, place, (row) => this.#view.glance(row));
+  async list(tenant_id: string, filter: ContainerFilter, place: Place): Promise<Listed<ContainerRecord>> {
+    return this.#view.list(await this.#rows.list(tenant_id, filter, place, (row) => row));
   }
 
   /** By id, or by name where no container has that id. Throws NOT_FOUND. */
@@ -310,15 +307,17 @@ export class Containers {
   }
 
   /** Starts a container that does not run. Resolves when it is ready. Throws as `checkStart`, START_FAILED, CAPACITY_FULL. */
-  start(tenant_id: string, id: string): Promise<ContainerRecord> {
-    return this.#turns.run(id, async () => {
+  async start(tenant_id: string, id: string): Promise<ContainerRecord> {
+    const started = await this.#turns.run(id, async () => {
       const row = await this.checkStart(tenant_id, id);
       await this.checkGpus(tenant_id, row);
       const fields = { is_wanted: true, restart_count: 0, error_message: null };
       await this.#changes.move(row, "start", fields, startChecks(this.#admission, row));
       await this.#runOrFail({ ...row, state: "starting" });
-      return this.get(tenant_id, id);
+      return row;
     });
+    await this.#view.untilShown(started);
+    return this.get(tenant_id, id);
   }
 
   /** Ends a container by its stop signal, after the grace by force. Nothing to do for one that does not run. */

@@ -1,7 +1,10 @@
 /** Containers as the API shows them: what the store says, and checks that look at the machine. */
-import { type Clock, toIsoTime } from "../base/clock.ts";
+import { type Clock, sleep, toIsoTime } from "../base/clock.ts";
+import { each } from "../base/concurrency.ts";
 import { LIMITS } from "../base/limits.ts";
+import type { Listed } from "../base/paging.ts";
 import type { Engine } from "../engine/ports.ts";
+import { type DesktopChecks, isDesktop } from "./desktop.ts";
 import type { HealthChecks } from "./health/checks.ts";
 import type { ContainerRow } from "./rows.ts";
 import type { ContainerRecord } from "./schema.ts";
@@ -10,17 +13,19 @@ export class View {
   readonly #engine: Engine;
   readonly #clock: Clock;
   readonly #health: Pick<HealthChecks, "recordOf">;
+  readonly #desktops: DesktopChecks;
 
-  constructor(engine: Engine, clock: Clock, health: Pick<HealthChecks, "recordOf">) {
+  constructor(engine: Engine, clock: Clock, health: Pick<HealthChecks, "recordOf">, desktops: DesktopChecks) {
     this.#engine = engine;
     this.#clock = clock;
     this.#health = health;
+    this.#desktops = desktops;
   }
 
   /** With every check made now: its first process is asked, and so is the store of images. */
   async record(row: ContainerRow): Promise<ContainerRecord> {
     const control = this.#engine.containers.live(row.id)?.control;
-    const [isResponsive, isValid] = await Promise.all([
+    const [isResponsive, isValid, hasDesktop] = await Promise.all([
       control?.ping(LIMITS.readiness_wait_ms, this.#clock).then(
         () => true,
         () => false,
@@ -28,17 +33,35 @@ export class View {
       // The image of its root, since the reference may name another by now. An image store that does not answer fails no
       // check.
       this.#engine.images.isRelease(row.image_id, row.release).catch(() => true),
+      isDesktop(row) ? this.#desktops.isReachable(row.id) : false,
     ]);
-    return this.#made(row, isResponsive, isValid);
+    return this.#made(row, isResponsive, isValid, hasDesktop);
+  }
+
+  /** Waits for the desktop of a container that was just started, if it has one. */
+  async untilShown(row: ContainerRow): Promise<void> {
+    if (isDesktop(row)) await this.#desktops.untilReachable(row.id);
+  }
+
+  /** With the checks of desktops made now, for `gui_list_ms` at most. */
+  async list({ items, last }: Listed<ContainerRow>): Promise<Listed<ContainerRecord>> {
+    const wanted = items.filter((row) => row.state === "running" && isDesktop(row));
+    if (wanted.length > 0) {
+      const checks = each(wanted, LIMITS.gui_checks_max, async ({ id }) => {
+        await this.#desktops.isReachable(id);
+      });
+      await Promise.race([checks, sleep(this.#clock, LIMITS.gui_list_ms)]);
+    }
+    return { items: items.map((row) => this.glance(row)), last };
   }
 
   /** For a list, without asking anybody: as connected as it was a moment ago. */
   glance(row: ContainerRow): ContainerRecord {
     const isOpen = this.#engine.containers.live(row.id)?.control.isOpen === true;
-    return this.#made(row, isOpen, true);
+    return this.#made(row, isOpen, true, isDesktop(row) && this.#desktops.wasReachable(row.id));
   }
 
-  #made(row: ContainerRow, isResponsive: boolean, isValid: boolean): ContainerRecord {
+  #made(row: ContainerRow, isResponsive: boolean, isValid: boolean, hasDesktop: boolean): ContainerRecord {
     const live = row.state === "running" ? this.#engine.containers.live(row.id) : null;
     const iso = (ms: number | null) => (ms === null ? null : toIsoTime(ms));
     const checks = {
@@ -46,7 +69,9 @@ export class View {
       minit_responsive: live !== null && isResponsive,
       network_configured: live !== null && this.#engine.containers.isLinked(row.id),
       managed_image_valid: isValid,
+      gui_backend_reachable: isDesktop(row) ? live !== null && hasDesktop : null,
     };
+    const exec_ready = checks.state_running && checks.minit_responsive && checks.managed_image_valid;
     return {
       container_id: row.id,
       tenant_id: row.tenant_id,
@@ -83,8 +108,11 @@ export class View {
       gpu_ids: [...(live?.gpus.gpu_ids ?? row.gpu_ids)],
       labels: row.labels,
       origin: row.origin,
-      exec_ready: checks.state_running && checks.minit_responsive && checks.managed_image_valid,
+      exec_ready,
       network_ready: checks.network_configured,
+      ...(isDesktop(row)
+        ? { gui_ready: exec_ready && checks.network_configured && checks.gui_backend_reachable === true }
+        : {}),
       checks,
     };
   }

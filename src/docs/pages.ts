@@ -60,6 +60,7 @@ export const DOCS_GROUPS: readonly DocsGroup[] = [
       guide("containers", "Containers", / \/api\/containers/),
       guide("exec", "Exec, processes and logs", /containers\/.*\/(exec|stream|jobs|processes|logs|metrics)\b/),
       guide("terminals", "Terminals", / \/(api|ws)\/terminal/),
+      guide("desktop", "Desktops", / \/gui\//, /\/(gui-url|gui\/\w+)$/),
       guide("volumes", "Volumes", / \/api\/volumes/),
       guide(
         "snapshots",

@@ -124,7 +124,7 @@ interface Definition<
   readonly base64_field?: Field;
   /** Takes the credential as `?token=` too, for clients that cannot send headers: event streams of browsers. */
   readonly query_credential?: boolean;
-  /** The request becomes a WebSocket; whatever else comes is refused. Only for GET, and a path without parameters. */
+  /** The request becomes a WebSocket; whatever else comes is refused. Only for GET. */
   readonly socket?: SocketOptions;
   /** Of the JSON answer; absent where it answers no JSON. */
   readonly response?: Response;

@@ -294,7 +294,11 @@ function upgrade(
   { sockets }: AppDeps,
 ): Response {
   invariant(socket !== null, "only a route with `socket` upgrades");
-  return sockets.open(env, wanted, { ...opening, protocol: socket.protocol });
+  return sockets.open(env, wanted, {
+    ...opening,
+    protocol: socket.protocol,
+    recheck: wanted.recheck ?? opening.recheck,
+  });
 }
 
 /** Counts a large answer until the client has taken it or has gone. Throws CAPACITY_FULL where there is no room. */

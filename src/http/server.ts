@@ -183,7 +183,7 @@ function makeServer(
       requestTimeout: limits.request_timeout_ms,
       keepAliveTimeout: limits.connection_idle_ms,
       connectionsCheckingInterval: limits.connection_check_ms,
-      shouldUpgradeCallback: (incoming) => asksUpgrade(incoming, app.routes),
+      shouldUpgradeCallback: (incoming) => asksUpgrade(incoming, app.routes, matches),
     },
     listener,
   );

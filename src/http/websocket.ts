@@ -35,11 +35,15 @@ export function checkUpgrade(incoming: IncomingMessage): void {
 }
 
 /** Whether a request is to become a WebSocket (W1). One with a body is none. */
-export function asksUpgrade({ method, headers, url = "" }: IncomingMessage, routes: readonly Route[]): boolean {
+export function asksUpgrade(
+  { method, headers, url = "" }: IncomingMessage,
+  routes: readonly Route[],
+  isMatch: (pattern: string, path: string) => boolean,
+): boolean {
   if (method !== "GET" || headers.upgrade?.toLowerCase() !== "websocket") return false;
   if (headers["content-length"] !== undefined || headers["transfer-encoding"] !== undefined) return false;
-  const [path] = url.split("?", 1);
-  return routes.some((route) => route.socket !== null && route.path === path);
+  const [path = ""] = url.split("?", 1);
+  return routes.some((route) => route.socket !== null && isMatch(route.path, path));
 }
 
 /** Node keeps the answer that a socket is in the middle of here. */

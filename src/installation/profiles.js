@@ -35,6 +35,7 @@ const DEPTH_MAX = 8;
  * @property {string[]} path_include exceptions from those
  * @property {Record<string, string>} environment
  * @property {string[]} [command] default: the command of the profile below it
+ * @property {Record<string, number>} [users] further users with their ids; each has a group of the same name and a home
  * @property {string} [user] of the image's commands; default: root
  * @property {boolean} [hardened] removes setuid and setgid bits, and the right of others to write, at the end
  * @property {string[]} tools programs on the image's PATH. They are the contract: a build without one fails, and a container whose image

@@ -136,6 +136,10 @@ function contentLines({ profile, directory }) {
       `ln -sfn ${shellQuoted(target)} ${at(path)}`,
     ]),
     ...profile.directories.map((path) => `mkdir -p -m 755 ${at(path)}`),
+    ...Object.entries(profile.users ?? {}).map(
+      ([name, id]) => `chroot "$1" useradd --create-home --shell /bin/bash --uid ${id} ${shellQuoted(name)}`,
+    ),
+    'rm -f "$1"/etc/*- "$1/etc/.pwd.lock"',
   ];
 }
 

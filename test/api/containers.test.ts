@@ -29,7 +29,13 @@ describe("a container", () => {
       labels: { a: "b" },
       exec_ready: true,
       network_ready: true,
-      checks: { state_running: true, minit_responsive: true, network_configured: true, managed_image_valid: true },
+      checks: {
+        state_running: true,
+        minit_responsive: true,
+        network_configured: true,
+        managed_image_valid: true,
+        gui_backend_reachable: null,
+      },
     });
     const { body } = await daemon.call("GET", `/api/containers/${record.container_id}/ready`);
     expect(body).toMatchObject({ exec_ready: true, network_ready: true });

@@ -200,6 +200,11 @@ const UNSENT = [
   "addContainerRoute",
   "removeContainerRoute",
   "forceContainerCleanup",
+  // They need a container with a desktop: desktop.test.ts.
+  "getGuiUrl",
+  "desktopViewer",
+  "takeScreenshot",
+  "sendInput",
   // A setting gives the key here; rotation.test.ts sends it.
   "rotateOperatorKey",
 ];

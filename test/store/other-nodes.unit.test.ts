@@ -69,6 +69,7 @@ describe("a node of two", () => {
       tasks: untouched(),
       resolveImage: async () => ({ reference: "x", release: null, image_id: null, use: null }),
       volumes: volumesOf(),
+      desktops: { isReachable: async () => false, wasReachable: () => false, untilReachable: async () => {} },
     });
   const volume = (id: string, node: StoredNode) =>
     new VolumeRows(store, node).insert("a", id, { name: id, labels: {}, quota_mb: null }, 1);

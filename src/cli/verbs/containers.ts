@@ -254,8 +254,27 @@ const CHANGES: readonly Verb[] = [
   },
 ];
 
+const DESKTOP: readonly Verb[] = [
+  {
+    name: "gui",
+    words: ["<container>"],
+    summary: "print the URL of a container's desktop, valid for minutes",
+    flags: [{ flags: "--open", about: "open the URL in the browser of this machine" }],
+    examples: ["hearth gui desk", "hearth gui desk --open"],
+    load: async () => (await import("../containers/desktop.ts")).gui,
+  },
+  {
+    name: "screenshot",
+    words: ["<container>"],
+    summary: "save the desktop of a container as a PNG",
+    flags: [{ flags: "-o, --output <file>", about: "file to write (default: standard output)" }],
+    examples: ["hearth screenshot desk -o desk.png", "hearth screenshot desk > desk.png"],
+    load: async () => (await import("../containers/desktop.ts")).screenshot,
+  },
+];
+
 /** Verbs of containers whose names no verb of functions has. */
-export const CONTAINER_VERBS: readonly Verb[] = [RUN, EXEC, ...LOOKS, ...CHANGES, ...COPY_VERBS];
+export const CONTAINER_VERBS: readonly Verb[] = [RUN, EXEC, ...LOOKS, ...CHANGES, ...DESKTOP, ...COPY_VERBS];
 
 const LOG_FLAGS: readonly Flag[] = [
   { flags: "-f, --follow", about: "follow new lines until Ctrl-C or until the container exits" },

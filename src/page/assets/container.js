@@ -83,6 +83,37 @@ function factsCard() {
 }
 
 /**
+ * Opens the desktop of a container in a tab of its own.
+ * @param {Context} context
+ * @param {ReturnType<typeof problem>} trouble
+ * @param {() => ContainerRecord | null} current
+ */
+function desktopButton({ api }, trouble, current) {
+  const open = async () => {
+    const record = current();
+    if (record === null) return;
+    trouble.update(null);
+    // At once: a browser blocks a tab that opens after a wait.
+    const tab = window.open("", "_blank");
+    try {
+      const gui_url = await containersOf(api).guiUrl(record.container_id);
+      if (tab === null) location.assign(gui_url);
+      else tab.location.replace(gui_url);
+    } catch (error) {
+      tab?.close();
+      trouble.update(error);
+    }
+  };
+  return h("button", {
+    type: "button",
+    class: "primary",
+    text: "Open desktop",
+    hidden: true,
+    onclick: () => void open(),
+  });
+}
+
+/**
  * The buttons of a container's life.
  * @param {Context} context
  * @param {ReturnType<typeof problem>} trouble
@@ -157,6 +188,7 @@ function header(context, current, onMoved, end) {
   const failure = h("p", { class: "problem" });
   const terminal = h("a", { class: "button", text: "Terminal" });
   const files = h("a", { class: "button", text: "Files" });
+  const desktop = desktopButton(context, trouble, current);
   const buttons = lifeButtons(context, trouble, current, onMoved, end);
   const readOnly = h("p", { class: "hint", text: "This key lacks the scope write: the page hides all actions." });
   return {
@@ -165,7 +197,7 @@ function header(context, current, onMoved, end) {
       { class: "detail-head" },
       way.element,
       h("div", { class: "title" }, name, state.element, since),
-      h("p", { class: "actions above" }, terminal, files, ...buttons.elements),
+      h("p", { class: "actions above" }, desktop, terminal, files, ...buttons.elements),
       readOnly,
       trouble.element,
       failure,
@@ -180,6 +212,7 @@ function header(context, current, onMoved, end) {
       terminal.href = terminalHash(record.container_id);
       files.href = `#/containers/${encodeURIComponent(record.container_id)}/files/`;
       show(terminal, record.state === "running" && api.may("invoke"));
+      show(desktop, record.gui_ready === true && api.may("invoke"));
       buttons.update(record);
       show(readOnly, !api.may("write"));
       show(failure, record.error_message !== null);

@@ -70,6 +70,8 @@ export function containersOf(api) {
     /** @param {string} id @param {number} limit @param {number} after_seq @param {AbortSignal} ended */
     log: (id, limit, after_seq, ended) =>
       api.open(container(id, `/logs?follow=true&limit=${limit}&after_seq=${after_seq}`), ended),
+    /** @param {string} id @returns {Promise<string>} the address of its desktop */
+    guiUrl: async (id) => (await api.request("GET", container(id, "/gui-url"))).gui_url,
     /** @param {string} id @returns {Tree} */
     tree: (id) => ({
       name: id,
