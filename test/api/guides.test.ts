@@ -23,13 +23,17 @@ afterAll(async () => {
 });
 
 const GUIDES = ["help", "examples", "health"] as const;
+/** Parts of paths below /api that a concern has beside its own name. */
+const FOLDERS: Readonly<Record<string, readonly string[]>> = {
+  containers: ["containers", "network", "monitors", "cleanup"],
+  oci: ["oci", "build-contexts"],
+};
 const CONCERNS = [functionsGuide, containersGuide, imagesGuide] as const;
 
 describe.each(CONCERNS.map((guide) => [guide.concern, guide] as const))("GET /api/%s/help", (concern, { machine }) => {
   it("lists every route of the concern, every state, limits as they are, and the errors of the routes", async () => {
     const { body } = await daemon.call("GET", `/api/${concern}/help`);
-    // Contexts of builds are the image concern's.
-    const folders = concern === "oci" ? ["oci", "build-contexts"] : [concern];
+    const folders = FOLDERS[concern] ?? [concern];
     const own = ROUTES.filter(({ path }) => folders.includes(path.split("/")[2] ?? ""));
     expect(body.routes).toHaveLength(own.length);
     for (const { method, path, scope, summary } of own) {
