@@ -11,6 +11,7 @@ import { schemaRoutes } from "./functions/schema-routes.ts";
 import { type GuiRoutesOptions, guiRoutes } from "./gui/routes.ts";
 import type { Route } from "./http/route.ts";
 import { type NetworkRoutesOptions, networkRoutes } from "./networks/routes.ts";
+import { type NightlyRoutesOptions, nightlyRoutes } from "./nightly/routes.ts";
 import { type ImageRoutesOptions, imageRoutes } from "./oci/routes.ts";
 import { type OperationRoutesOptions, operationRoutes } from "./operations/routes.ts";
 import { type SecretRoutesOptions, secretRoutes } from "./secrets/routes.ts";
@@ -31,6 +32,7 @@ export interface ApiOptions {
   readonly volumes: VolumeRoutesOptions;
   readonly snapshots: SnapshotRoutesOptions;
   readonly oci: ImageRoutesOptions;
+  readonly nightly: NightlyRoutesOptions;
   readonly secrets: SecretRoutesOptions;
   readonly services: ServiceRoutesOptions;
   readonly terminal: TerminalRoutesOptions;
@@ -62,6 +64,7 @@ const TAGS = {
   dns: "Names of containers, which other containers of the tenant resolve.",
   oci: "OCI images, which containers are made of.",
   "build-contexts": "Files that builds of images copy from; they expire.",
+  nightly: "Profiles: curated images with their releases and channels.",
   snapshots: "Copies of the files of containers and volumes at one moment.",
   volumes: "Files that containers mount and that outlive them.",
   secrets: "Encrypted values of the tenant for its functions; no response contains them.",
@@ -110,6 +113,7 @@ export function apiRoutes(options: ApiOptions) {
     ...volumeRoutes(volumes),
     ...copies,
     ...imageRoutes(oci),
+    ...nightlyRoutes(options.nightly),
     ...secretRoutes(secrets),
     ...published,
     ...terminalRoutes(terminal),

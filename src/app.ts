@@ -10,7 +10,7 @@ import { Audit } from "./audit/service.ts";
 import type { Authenticator } from "./base/caller.ts";
 import { type Clock, systemClock, toEpochSeconds } from "./base/clock.ts";
 import { type Config, ownPorts } from "./base/config.ts";
-import { AppError, errorText } from "./base/errors.ts";
+import { errorText } from "./base/errors.ts";
 import { failpoint } from "./base/failpoints.ts";
 import { type Ids, randomIds } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
@@ -21,7 +21,6 @@ import { Quotas } from "./base/tenant-limits.ts";
 import { TenantShares } from "./base/tenant-shares.ts";
 import { Traces } from "./base/trace.ts";
 import { CodeStore } from "./code/service.ts";
-import type { ResolveImage } from "./containers/admission.ts";
 import { Cleanup } from "./containers/cleanup/service.ts";
 import { CleanupTasks } from "./containers/cleanup/tasks.ts";
 import { Execs } from "./containers/exec/exec.ts";
@@ -30,6 +29,7 @@ import { Monitors } from "./containers/monitors/service.ts";
 import { Addresses, type Reservation } from "./containers/network/addresses.ts";
 import { LocalPorts } from "./containers/network/ports.ts";
 import { ContainerNetworks } from "./containers/network/service.ts";
+import { Preparation } from "./containers/preparation.ts";
 import { ContainerRows, containerCounts } from "./containers/rows.ts";
 import { Containers } from "./containers/service.ts";
 import { ContainerVerbs } from "./containers/verbs.ts";
@@ -47,7 +47,6 @@ import { NumberBlocks } from "./functions/records/invocation-numbers.ts";
 import { Invocations } from "./functions/records/invocations.ts";
 import { Functions } from "./functions/service.ts";
 import { SnapshotVersions } from "./functions/versions/from-snapshot.ts";
-import type { FunctionImages } from "./functions/versions/images.ts";
 import { Backends } from "./gui/backends.ts";
 import { Desktops } from "./gui/service.ts";
 import type { TenantOfAddress } from "./http/connections.ts";
@@ -56,12 +55,13 @@ import { LocalRates } from "./http/rates.ts";
 import type { Route } from "./http/route.ts";
 import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
 import { Spools } from "./http/spool.ts";
-import { makeBuilds, makeTransfers } from "./images.ts";
+import { functionImages, makeBuilds, makeTransfers } from "./images.ts";
 import { makeDirectory } from "./installation/directories.js";
-import { profileImage, profileNames } from "./installation/profiles.js";
-import { channelRelease } from "./installation/releases.js";
 import { makeEngine, makeInstances } from "./instances.ts";
 import { Networks } from "./networks/service.ts";
+import type { ImageContracts } from "./nightly/contracts.ts";
+import type { ProfileRecord } from "./nightly/schema.ts";
+import type { Profiles } from "./nightly/service.ts";
 import { BuildContexts } from "./oci/contexts/service.ts";
 import { REGISTRY_KIND, RegistryCredentials } from "./oci/credentials/service.ts";
 import { imageCounts } from "./oci/rows.ts";
@@ -69,6 +69,7 @@ import { TenantImages } from "./oci/service.ts";
 import { Operations } from "./operations/service.ts";
 import { PageFiles, pageRoutes } from "./page/routes.ts";
 import { startPeriodicWork } from "./periodic.ts";
+import { imageResolver, makeCatalog, makeProfiles } from "./profiles.ts";
 import { makeServices } from "./publishing.ts";
 import { checkReached } from "./reached.ts";
 import { SECRET_KIND } from "./secrets/schema.ts";
@@ -165,10 +166,20 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const instances = makeInstances({ ...base, engine, secrets: opened.secret_values, code, start_number });
   const { pool, launcher, tokens } = instances;
   const audit = new Audit({ store, clock });
-  const { metrics, observer } = await startTelemetry(base, { store, engine, pool, node, audit });
+  const catalog = makeCatalog(config);
+  const nightly: { profiles: Profiles | null } = { profiles: null };
+  const { metrics, observer } = await startTelemetry(base, {
+    ...{ store, engine, pool, node, audit },
+    profiles: () => nightly.profiles?.list(false) ?? [],
+  });
   const serving: { outer: Listening | null; inner: Listening | null } = { outer: null, inner: null };
   const onEnd = (type: string, status: string) => metrics.ended(type, status);
   const operations = new Operations({ ...base, store, events, onEnd });
+  const { profiles, contracts, clean } = makeProfiles(base, {
+    ...{ catalog, engine, operations },
+    onBuilt: (profile, outcome) => metrics.built(profile, outcome),
+  });
+  nightly.profiles = profiles;
   // What still runs may call the API until it is over.
   undo.add(async () => serving.inner?.close(0));
   // At the same time: what waits in the pool is refused, what runs is answered, and streams end.
@@ -208,13 +219,15 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     tenant_images,
     registry_credentials,
     outgoing: opened.outgoing,
+    profiles,
   });
   const { pulls, imports } = transfers;
   const { builds, commits } = makeBuilds(base, {
     ...{ ...owned, operations, tenant_images, pulls, imports },
     ...{ contexts: build_contexts, secrets: opened.secret_values },
   });
-  const parts = makeContainers(base, { store, node, engine, events, operations, quotas, tenant_images, reserved });
+  const owners = { store, node, engine, events, operations, quotas };
+  const parts = makeContainers(base, { ...owners, tenant_images, reserved, profiles, contracts });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, desktops, shares, ports, views } = parts;
   const published = makeServices({ ...owned, ...opened, containers, metrics });
   const copying = makeSnapshots({ ...owned, operations, containers, volumes, commits });
@@ -265,6 +278,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
     snapshots: { ...copying, containers, volumes, operations },
     oci: { ...transfers, images: tenant_images, contexts: build_contexts, builds, registry_credentials, operations },
+    nightly: { profiles },
     secrets: { secrets, rotation: opened.secrets_rotation },
     services: { services: published.services },
     terminal: { terminals },
@@ -322,6 +336,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await engine.openNames();
   const services_listeners = await published.listen();
   void tenant_images.boot();
+  clean();
   for (const part of [containers, volumes, snapshots, schedules, terminals]) undo.add(async () => part.close());
   await operations.boot();
   schedules.begin();
@@ -336,7 +351,16 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   pool.setCells(config.cells_target);
   const uses = { prune: () => keys.writeUses() };
   const records = [operations, events, audit, idempotency, logins, uses];
-  const expiring = [...records, code, tenant_images, build_contexts, snapshots, schedules, published.services];
+  const expiring = [
+    ...records,
+    code,
+    tenant_images,
+    build_contexts,
+    snapshots,
+    schedules,
+    published.services,
+    profiles,
+  ];
   const endPeriodicWork = startPeriodicWork(base, { pool, engine, invocations, expiring });
   undo.add(async () => endPeriodicWork());
   undo.add(async () => failpoint("app.stop.begun"));
@@ -365,9 +389,11 @@ function makeContainers(
     readonly quotas: Quotas;
     readonly tenant_images: TenantImages;
     readonly reserved: readonly Reservation[];
+    readonly profiles: Profiles;
+    readonly contracts: ImageContracts;
   },
 ) {
-  const { store, node, engine, events, operations, quotas, tenant_images, reserved } = parts;
+  const { store, node, engine, events, operations, quotas, tenant_images, reserved, profiles, contracts } = parts;
   const shares = new TenantShares(quotas);
   const ports = new LocalPorts({
     ids,
@@ -392,7 +418,8 @@ function makeContainers(
     ports,
     addresses,
     tasks,
-    resolveImage: imageResolver(config, tenant_images),
+    resolveImage: imageResolver(profiles, tenant_images),
+    contracts,
     volumes,
     desktops: backends,
   });
@@ -403,7 +430,7 @@ function makeContainers(
   const terminals = new Terminals({ shells: execs, shares, engine, events, clock, ids, log, idle_ms, ttl_ms });
   const desktops = new Desktops({ containers, commands: execs, engine, backends, clock, ids });
   const volumeVerbs = new VolumeVerbs(volumes, operations, () => engine.files);
-  const verbs = new ContainerVerbs(containers, operations);
+  const verbs = new ContainerVerbs(containers, operations, new Preparation(profiles));
   const views = {
     networks: new ContainerNetworks({ containers, addresses, engine, events, store, node, clock }),
     monitors: new Monitors({ containers, engine, store, node, clock }),
@@ -412,47 +439,19 @@ function makeContainers(
   return { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, desktops, shares, ports, views };
 }
 
-/** The images of functions are those of tenants, whose concern reads in turn what functions use. */
-function functionImages(engine: Engine, tenant_images: () => TenantImages): FunctionImages {
-  return {
-    resolve: (tenant_id, text) => tenant_images().resolve(tenant_id, text),
-    config: (image_id) => engine.images.config(image_id),
-  };
-}
-
-/** Returns what resolves the image of a container: a profile of this node, or an image of the tenant. */
-function imageResolver({ image_dir }: Config, tenant_images: TenantImages): ResolveImage {
-  return async (tenant_id, selector, oci) => {
-    if (oci) return { ...(await tenant_images.resolve(tenant_id, selector)), release: null };
-    const names = profileNames();
-    if (!names.includes(selector)) {
-      throw new AppError("INVALID_ARGUMENT", `image: unknown profile '${selector}' on this node`, {
-        details: { expected: names, received: selector },
-        hint: "for an OCI image, pull it by POST /api/oci/images/pull and send oci: true",
-      });
-    }
-    const release = channelRelease(image_dir, profileImage(selector));
-    if (release === null) {
-      throw new AppError("NOT_FOUND", `profile '${selector}' has no release on this node yet`, {
-        hint: "ask the operator to build it",
-      });
-    }
-    return { reference: release.reference, release: release.version, image_id: null, use: null };
-  };
-}
-
 interface Watched {
   readonly store: Store;
   readonly engine: LocalEngine;
   readonly pool: Pool<Call, Outcome>;
   readonly node: StoredNode;
   readonly audit: Audit;
+  readonly profiles: () => readonly ProfileRecord[];
 }
 
 /** Starts the metrics and the log of requests, and the export of spans if a collector is set. */
 async function startTelemetry(
   { config, clock, log, traces, undo }: Base,
-  { store, engine, pool, node, audit }: Watched,
+  { store, engine, pool, node, audit, profiles }: Watched,
 ) {
   const version = packageVersion();
   const sources = {
@@ -467,6 +466,7 @@ async function startTelemetry(
     },
     log_dropped_count: () => log.dropped_count,
     audit: () => audit.stats(),
+    profiles,
   };
   const { id: node_id } = node;
   const metrics = new Metrics({ version, node_id, sources });

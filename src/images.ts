@@ -6,6 +6,7 @@ import type { Log } from "./base/log.ts";
 import type { Outgoing } from "./base/outgoing-requests.ts";
 import type { Engine } from "./engine/ports.ts";
 import type { Events } from "./events/service.ts";
+import type { FunctionImages } from "./functions/versions/images.ts";
 import { ImageArrivals } from "./oci/arrivals.ts";
 import { BuildCache } from "./oci/builds/cache.ts";
 import { BuildLayers } from "./oci/builds/layers.ts";
@@ -15,7 +16,7 @@ import type { RegistryCredentials } from "./oci/credentials/service.ts";
 import { ImageImports } from "./oci/imports.ts";
 import { LayerChecks } from "./oci/layers/checker.ts";
 import { ImageLoads } from "./oci/loads/service.ts";
-import { Pulls } from "./oci/pulls.ts";
+import { type ProfileImages, Pulls } from "./oci/pulls.ts";
 import { Pushes } from "./oci/pushes.ts";
 import { RegistryGateway } from "./oci/registry/gateway.ts";
 import { Saves } from "./oci/saves.ts";
@@ -42,6 +43,7 @@ export function makeTransfers(
     readonly tenant_images: TenantImages;
     readonly registry_credentials: RegistryCredentials;
     readonly outgoing: Outgoing;
+    readonly profiles: ProfileImages;
   },
 ) {
   const checker = new LayerChecks(log);
@@ -85,5 +87,13 @@ export function makeBuilds(
   return {
     builds: new Builds({ ...common, cache, running_max, directory: `${data_dir}/builds` }),
     commits: new Commits({ ...common, directory: `${data_dir}/commits` }),
+  };
+}
+
+/** The images of functions are those of tenants, whose concern reads in turn what functions use. */
+export function functionImages(engine: Engine, tenant_images: () => TenantImages): FunctionImages {
+  return {
+    resolve: (tenant_id, text) => tenant_images().resolve(tenant_id, text),
+    config: (image_id) => engine.images.config(image_id),
   };
 }

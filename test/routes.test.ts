@@ -7,7 +7,7 @@ import { ROUTES } from "./support/routes.ts";
 
 /** Rows of the interface, and those of them that were not mounted when this number was last lowered. */
 const ROWS_COUNT = 161;
-const NOT_MOUNTED_COUNT = 82;
+const NOT_MOUNTED_COUNT = 79;
 
 /** Routes beyond the interface, each with its reason. */
 const EXTRAS: Readonly<Record<string, string>> = {
@@ -103,6 +103,16 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "GET /api/volumes/:name/snapshot-schedule": "the same",
   "DELETE /api/volumes/:name/snapshot-schedule": "the same",
   "POST /api/volumes/:name/snapshot": "data in a volume is as dear as that in a container",
+  "GET /api/nightly/profiles": "whoever chooses an image sees what there is",
+  "GET /api/nightly/profiles/:profile": "the same, with the progress of its build",
+  "GET /api/nightly/profiles/:profile/resolve": "what existing clients call before they pull a profile",
+  "GET /api/nightly/profiles/:profile/updates": "the operator sees what a rebuild would change",
+  "GET /api/nightly/profiles/:profile/releases": "whoever pins a release finds it",
+  "GET /api/nightly/profiles/:profile/releases/:version": "whoever ships an image has to name its licences",
+  "GET /api/nightly/profiles/:profile/releases/:version/diff/:other": "a rebuild is judged before it is promoted",
+  "POST /api/nightly/profiles/:profile/build": "the operator builds before the first use",
+  "POST /api/nightly/profiles/:profile/promote": "the operator decides what stable means",
+  "POST /api/nightly/profiles/:profile/rollback": "the same",
   "POST /api/oci/images/load": "an image comes to a machine without a registry",
   "POST /api/oci/images/tag": "an image that was pulled gets a name of one's own",
   "POST /api/oci/images/push": "an image that was built here goes where others pull it",
@@ -178,6 +188,9 @@ describe("the table of routes", () => {
       "GET /api/functions/examples",
       "GET /api/functions/health",
       "GET /api/functions/help",
+      "GET /api/nightly/examples",
+      "GET /api/nightly/health",
+      "GET /api/nightly/help",
       "GET /api/oci/examples",
       "GET /api/oci/health",
       "GET /api/oci/help",

@@ -34,6 +34,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   snapshots: ["engine", "store", "events", "operations", "containers", "volumes", "files", "lru-cache"],
   secrets: ["store", "events"],
   services: ["engine", "store", "events", "containers", "secrets", "lru-cache"],
+  nightly: ["engine", "operations", "lru-cache"],
   oci: ["engine", "store", "events", "operations", "secrets", "piscina"],
   users: ["store", "lru-cache"],
   tenants: [
@@ -148,6 +149,7 @@ const ROOTS = [
   "src/copies.ts",
   "src/reached.ts",
   "src/images.ts",
+  "src/profiles.ts",
   "src/instances.ts",
   "src/publishing.ts",
   "src/state.ts",

@@ -83,6 +83,10 @@ export interface Config {
   readonly memory_budget_mb: number;
   /** Percent of the image store's disk above which unused images are evicted; 100: never. */
   readonly image_disk_percent: number;
+  /** Hours between automatic rebuilds of profiles; 0: none. */
+  readonly profile_rebuild_hours: number;
+  /** Recipes of profiles beside the built-in ones; null: none. */
+  readonly profiles_dir: string | null;
   /** Builds of images that may run at once; 0: none may. */
   readonly builds_max: number;
   /** Size of the storage pool, whose setting keeps the name that operators know; null: half of the disk. */
@@ -455,6 +459,8 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     disk_scheduler,
     uplink: uplink(read),
     image_disk_percent: wholeNumber("image_disk_percent", read("image_disk_percent")),
+    profile_rebuild_hours: wholeNumber("profile_rebuild_hours", read("profile_rebuild_hours")),
+    profiles_dir: read("profiles_dir") === "" ? null : resolve(read("profiles_dir")),
     builds_max: read("builds") === "" ? buildsOf(machineMemoryMb()) : wholeNumber("builds", read("builds")),
     storage_pool_mb: read("area") === "" ? null : wholeNumber("area", read("area")),
     terminal_idle_seconds: wholeNumber("terminal_idle", read("terminal_idle")),

@@ -1,11 +1,13 @@
 /** The bounds of tenants' images, with those of registries and layers: a part of LIMITS. */
 import { BUILD_LIMITS } from "./build-limits.ts";
 import { LAYER_LIMITS } from "./layer-limits.ts";
+import { PROFILE_LIMITS } from "./profile-limits.ts";
 import { REGISTRY_LIMITS } from "./registry-limits.ts";
 
 export const IMAGE_LIMITS = {
   ...BUILD_LIMITS,
   ...LAYER_LIMITS,
+  ...PROFILE_LIMITS,
   ...REGISTRY_LIMITS,
   /** Pulls that run at once, as many as the engine runs (`image_pulls_at_once`): each has a process of buildah. */
   image_pulls_max: 4,

@@ -297,6 +297,21 @@ export const SETTINGS = {
     about:
       "Share of the image store's disk above which the daemon evicts images that nothing uses, the least recently used first; 100 means never.",
   },
+  profile_rebuild_hours: {
+    variable: "HEARTH_PROFILE_REBUILD_HOURS",
+    fallback: "0",
+    unit: "hours",
+    range: [0, 8_760],
+    about:
+      "Hours between questions for newer Debian packages of the profiles; the daemon rebuilds those that have some and moves latest; 0 means never.",
+  },
+  profiles_dir: {
+    variable: "HEARTH_PROFILES_DIR",
+    fallback: "",
+    default_text: "none",
+    range: "a path",
+    about: "Directory of further recipes of profiles, <name>/profile.json each, beside the built-in ones.",
+  },
   builds: {
     variable: "HEARTH_BUILDS",
     fallback: "",

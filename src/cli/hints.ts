@@ -13,6 +13,9 @@ const ROUTES: readonly (readonly [RegExp, string])[] = [
   [/GET \/api\/tenant\b/g, "hearth limits"],
   [/POST \/api\/oci\/images\/pull/g, "hearth pull"],
   [/POST \/api\/build-contexts/g, "hearth build"],
+  [/GET \/api\/nightly\/profiles\/([^\s,/]+)\/releases/g, "hearth profiles show $1"],
+  [/GET \/api\/nightly\/profiles\/([^\s,/]+)/g, "hearth profiles show $1"],
+  [/POST \/api\/nightly\/profiles\/([^\s,/]+)\/build/g, "hearth profiles build $1"],
 ];
 
 /** Fields, and the flags that set them. */

@@ -14,6 +14,7 @@ import { BENCH, COMPLETION, DAEMON_VERBS } from "./verbs/daemon.ts";
 import { FUNCTION_VERBS } from "./verbs/functions.ts";
 import { IMAGES, TOP_IMAGE_VERBS } from "./verbs/images.ts";
 import { NAMES, NETWORKS } from "./verbs/networks.ts";
+import { PROFILES } from "./verbs/profiles.ts";
 import { SECRETS } from "./verbs/secrets.ts";
 import { PUBLISH, SERVICES } from "./verbs/services.ts";
 import { SNAPSHOTS } from "./verbs/snapshots.ts";
@@ -68,6 +69,10 @@ const WORDS: Readonly<Record<string, string>> = {
   key: "id or name",
   operation: "id",
   profile: "name",
+  "image-profile": "name of a profile of images: prod, rlm",
+  channel: "latest or stable",
+  release: "version of a release",
+  "other-release": "version of the release to compare with",
   "new-profile": "name of the new profile",
   shell: "bash, zsh or fish",
   args: "flags of the benchmarks",
@@ -208,6 +213,7 @@ export function buildProgram(version: string, start: Start): Command {
   addGroup(program, functions, start);
   addGroup(program, CONTAINERS, start);
   addGroup(program, IMAGES, start);
+  addGroup(program, PROFILES, start);
   addGroup(program, SNAPSHOTS, start);
   addGroup(program, VOLUMES, start);
   addGroup(program, NETWORKS, start);

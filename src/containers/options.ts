@@ -7,7 +7,7 @@ import type { Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
 import type { Store, StoredNode } from "../store/store.ts";
 import type { Volumes } from "../volumes/service.ts";
-import type { ResolveImage } from "./admission.ts";
+import type { ImageContracts, ResolveImage } from "./admission.ts";
 import type { CleanupTasks } from "./cleanup/tasks.ts";
 import type { DesktopChecks } from "./desktop.ts";
 import type { Addresses } from "./network/addresses.ts";
@@ -28,6 +28,7 @@ export interface ContainersOptions {
   readonly addresses: Addresses;
   readonly tasks: CleanupTasks;
   readonly resolveImage: ResolveImage;
+  readonly contracts: ImageContracts;
   readonly volumes: Volumes;
   readonly desktops: DesktopChecks;
 }

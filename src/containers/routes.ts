@@ -182,7 +182,10 @@ function makeRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
       handler: async (request) => {
         const { caller, query, body } = request;
         const { once } = request;
-        if (query.execution !== "async" && once === null) return containers.create(caller.tenant_id, body);
+        if (query.execution !== "async" && once === null) {
+          await verbs.preparation.run(caller.tenant_id, body, { signal: request.signal });
+          return containers.create(caller.tenant_id, body);
+        }
         return operations.answer(caller.tenant_id, await verbs.create(caller.tenant_id, body, once), {
           execution: query.execution ?? "sync",
           signal: request.signal,

@@ -285,7 +285,11 @@ const containerChecks = z
     state_running: z.boolean().describe("True if the state is running."),
     minit_responsive: z.boolean().describe("True if minit, the first process, responds."),
     network_configured: z.boolean().describe("True if the container has an address and a link to the gateway."),
-    managed_image_valid: z.boolean().describe("True if the store has the image in the profile's release."),
+    managed_image_valid: z
+      .boolean()
+      .describe(
+        "True if the store has the image, and it keeps the contract of its profile: the release, minit, the shell, the user and the tools.",
+      ),
     gui_backend_reachable: z
       .boolean()
       .nullable()

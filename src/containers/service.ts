@@ -95,7 +95,7 @@ export class Containers {
       },
       restart: (id, reason) => this.#stopUnhealthy(id, reason),
     });
-    this.#view = new View(options.engine, options.clock, this.#health, options.desktops);
+    this.#view = new View({ ...options, health: this.#health });
     const later = (id: string, attempt: () => Promise<void>) => this.#turns.run(id, attempt);
     this.#retries = new Retries({ clock: options.clock, log: options.log, what: "container", later });
     this.#removals = new Removals({

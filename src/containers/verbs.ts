@@ -5,6 +5,7 @@ import { registerUnpack, type Unpacking } from "../files/service.ts";
 import type { OperationRecord } from "../operations/schema.ts";
 import { failureOf, type OperationResult, type Operations } from "../operations/service.ts";
 import type { Once } from "../store/store.ts";
+import type { Preparation } from "./preparation.ts";
 import type { CreateContainer } from "./schema.ts";
 import type { Containers } from "./service.ts";
 
@@ -22,11 +23,21 @@ interface OneContainer {
   readonly container_id: string;
 }
 
+/** The operation that makes a container. */
+interface Making {
+  readonly tenant_id: string;
+  readonly signal: AbortSignal;
+  progress(pct: number, message: string): void;
+}
+
 export class ContainerVerbs {
+  /** The wait for the first build of a profile, before `create`. */
+  readonly preparation: Preparation;
   readonly #containers: Containers;
   readonly #operations: Operations;
 
-  constructor(containers: Containers, operations: Operations) {
+  constructor(containers: Containers, operations: Operations, preparation: Preparation) {
+    this.preparation = preparation;
     this.#containers = containers;
     this.#operations = operations;
     const timeout_ms = LIMITS.container_operation_ms;
@@ -35,7 +46,7 @@ export class ContainerVerbs {
       resumable: true,
       cancellable: false,
       timeout_ms,
-      run: async ({ tenant_id, input }) => this.#made(tenant_id, input.create, input.container_id),
+      run: async (context) => this.#made(context, context.input.create, context.input.container_id),
     });
     operations.register<OneContainer>("container.start", {
       resumable: true,
@@ -77,7 +88,7 @@ export class ContainerVerbs {
           const done: BatchItem[] = [];
           for (const { container_id, create } of context.input.items) {
             context.signal.throwIfAborted();
-            done.push(await this.#item(context.tenant_id, create, container_id));
+            done.push(await this.#item(context, create, container_id));
             context.items(done);
             context.progress(
               (100 * done.length) / context.input.items.length,
@@ -95,7 +106,9 @@ export class ContainerVerbs {
     await this.#containers.checkGpus(tenant_id, create);
     const container_id = this.#containers.newId();
     const input = { container_id, create };
-    return this.#operations.accept(tenant_id, { type: "container.create", ...targeting(container_id), input, once });
+    const timeout_ms = LIMITS.container_operation_ms + this.preparation.waitMs(create);
+    const asked = { type: "container.create", ...targeting(container_id), input, once, timeout_ms };
+    return this.#operations.accept(tenant_id, asked);
   }
 
   batch(tenant_id: string, creates: readonly CreateContainer[], once: Once | null): Promise<OperationRecord> {
@@ -138,10 +151,17 @@ export class ContainerVerbs {
   }
 
   /** One that an earlier try made is not made again, but started where it does not run. */
-  async #made(tenant_id: string, create: CreateContainer, container_id: string) {
+  async #made(context: Making, create: CreateContainer, container_id: string) {
+    const { tenant_id, signal } = context;
     const found = await this.#containers.get(tenant_id, container_id).catch(() => null);
-    if (found === null) await this.#containers.create(tenant_id, create, container_id);
-    else if (found.started_at === null) await this.#ensureRunning(tenant_id, container_id);
+    if (found === null) {
+      await this.preparation.run(tenant_id, create, {
+        signal,
+        onProgress: (pct, message) => context.progress(pct, message),
+      });
+      await this.#containers.create(tenant_id, create, container_id);
+    }
+    if (found !== null && found.started_at === null) await this.#ensureRunning(tenant_id, container_id);
     return { result: { container_id }, made: { type: "container", id: container_id } };
   }
 
@@ -159,9 +179,10 @@ export class ContainerVerbs {
     });
   }
 
-  async #item(tenant_id: string, create: CreateContainer, container_id: string): Promise<BatchItem> {
+  async #item({ tenant_id, signal }: Making, create: CreateContainer, container_id: string): Promise<BatchItem> {
     try {
-      await this.#made(tenant_id, create, container_id);
+      // Its progress is the number of items.
+      await this.#made({ tenant_id, signal, progress: () => {} }, create, container_id);
       return { name: create.name, status: "succeeded", container_id };
     } catch (error) {
       const { code, message, retryable = false } = failureOf(error);

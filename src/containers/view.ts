@@ -4,21 +4,32 @@ import { each } from "../base/concurrency.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Listed } from "../base/paging.ts";
 import type { Engine } from "../engine/ports.ts";
+import type { ImageContracts } from "./admission.ts";
 import { type DesktopChecks, isDesktop } from "./desktop.ts";
 import type { HealthChecks } from "./health/checks.ts";
 import type { ContainerRow } from "./rows.ts";
 import type { ContainerRecord } from "./schema.ts";
+
+export interface ViewOptions {
+  readonly engine: Engine;
+  readonly clock: Clock;
+  readonly health: Pick<HealthChecks, "recordOf">;
+  readonly desktops: DesktopChecks;
+  readonly contracts: ImageContracts;
+}
 
 export class View {
   readonly #engine: Engine;
   readonly #clock: Clock;
   readonly #health: Pick<HealthChecks, "recordOf">;
   readonly #desktops: DesktopChecks;
+  readonly #contracts: ImageContracts;
 
-  constructor(engine: Engine, clock: Clock, health: Pick<HealthChecks, "recordOf">, desktops: DesktopChecks) {
+  constructor({ engine, clock, health, desktops, contracts }: ViewOptions) {
     this.#engine = engine;
     this.#clock = clock;
     this.#health = health;
+    this.#contracts = contracts;
     this.#desktops = desktops;
   }
 
@@ -32,7 +43,7 @@ export class View {
       ) ?? false,
       // The image of its root, since the reference may name another by now. An image store that does not answer fails no
       // check.
-      this.#engine.images.isRelease(row.image_id, row.release).catch(() => true),
+      this.#contracts.holds(row.image_id, row.release).catch(() => true),
       isDesktop(row) ? this.#desktops.isReachable(row.id) : false,
     ]);
     return this.#made(row, isResponsive, isValid, hasDesktop);

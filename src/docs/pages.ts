@@ -79,6 +79,7 @@ export const DOCS_GROUPS: readonly DocsGroup[] = [
       ),
       guide("gpus", "GPUs"),
       guide("images", "Images", / \/api\/(oci|build-contexts)/),
+      guide("profiles", "Profiles", / \/api\/nightly/),
     ],
   },
   {

@@ -13,7 +13,7 @@ import { baseLayers, imageConfig } from "./builds/image.ts";
 import type { BuildLayers } from "./builds/layers.ts";
 import type { ImageImports } from "./imports.ts";
 import { machinePlatform } from "./platform.ts";
-import { parseReference, referenceText } from "./reference.ts";
+import { parseOwnReference, referenceText } from "./reference.ts";
 import type { TenantImages } from "./service.ts";
 
 export interface CommitsOptions {
@@ -58,7 +58,7 @@ export class Commits {
 
   /** Returns the complete reference. Throws INVALID_ARGUMENT, QUOTA_EXCEEDED. */
   async check(tenant_id: string, text: string): Promise<string> {
-    const parsed = parseReference(text);
+    const parsed = parseOwnReference(text);
     if (parsed.digest !== null) {
       throw new AppError("INVALID_ARGUMENT", "reference: must not have a digest", { hint: "send one with a tag" });
     }

@@ -8,6 +8,7 @@
  * P3. Credentials of a request live in this process only, as long as the operation is open; a restart fails an operation that
  *     has some. Stored ones are read when the pull runs, so it resumes.
  * P4. The local store is the operator's: only its own key names an image there.
+ * P5. A profile is taken from this node, and no registry is asked. Its host is reserved, with every port and name below it.
  */
 import { createHash } from "node:crypto";
 import type { Caller } from "../base/caller.ts";
@@ -16,6 +17,7 @@ import { KeyedMutex } from "../base/concurrency.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import { PROFILE_REGISTRY } from "../base/profile-registry.ts";
 import type { Images } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
 import { hasEnded, type OperationRecord } from "../operations/schema.ts";
@@ -24,7 +26,7 @@ import type { ImageArrivals } from "./arrivals.ts";
 import type { RegistryCredentials } from "./credentials/service.ts";
 import { machinePlatform, type Platform, parsePlatform, platformText } from "./platform.ts";
 import { progressTeller } from "./progress.ts";
-import { type ImageReference, parseReference, referenceText } from "./reference.ts";
+import { type ImageReference, parseReference, referenceText, refuseReserved } from "./reference.ts";
 import type { Credentials, RegistryGateway } from "./registry/gateway.ts";
 import type { PullImage } from "./schema.ts";
 import type { TenantImages } from "./service.ts";
@@ -35,9 +37,25 @@ const LOCAL = "containers-storage:";
 interface Asked {
   readonly reference: string;
   readonly is_local: boolean;
+  /** P5. */
+  readonly is_profile?: boolean;
   readonly force: boolean;
   readonly platform: string;
   readonly is_operator: boolean;
+}
+
+/** Profiles of this node as images. */
+export interface ProfileImages {
+  /** Returns the id of the image, built if need be. Throws NOT_FOUND, INVALID_ARGUMENT for another platform than the node's. */
+  imageId(
+    tenant_id: string,
+    reference: ImageReference,
+    options: {
+      readonly platform: string;
+      readonly signal: AbortSignal;
+      readonly onProgress: (pct: number, message: string) => void;
+    },
+  ): Promise<string>;
 }
 
 export interface PullsOptions {
@@ -45,6 +63,7 @@ export interface PullsOptions {
   /** There when the engine has booted. */
   readonly images: () => Images;
   readonly arrivals: ImageArrivals;
+  readonly profiles: ProfileImages;
   readonly gateway: RegistryGateway;
   readonly registry_credentials: RegistryCredentials;
   /** Path of the signature policy; null: buildah's own. */
@@ -121,7 +140,8 @@ export class Pulls {
       return resultOf(reference, "image is present");
     }
     try {
-      await (input.is_local ? this.#takeLocal(context) : this.#pull(context));
+      if (input.is_profile === true) await this.#takeProfile(context);
+      else await (input.is_local ? this.#take(context, input.reference) : this.#pull(context));
     } finally {
       // The reference may have named another image before, and a refused image has no row.
       void tenant_images.free();
@@ -129,11 +149,22 @@ export class Pulls {
     return resultOf(reference, "image pulled");
   }
 
-  /** P4. */
-  async #takeLocal(context: OperationContext<Asked>): Promise<void> {
+  /** P5. */
+  async #takeProfile(context: OperationContext<Asked>): Promise<void> {
+    const { tenant_id, input, signal } = context;
+    const onProgress = (pct: number, message: string): void => context.progress(pct, message);
+    const options = { platform: input.platform, signal, onProgress };
+    await this.#take(
+      context,
+      await this.#options.profiles.imageId(tenant_id, parseReference(input.reference), options),
+    );
+  }
+
+  /** Takes an image of the store, by its name (P4) or id. */
+  async #take(context: OperationContext<Asked>, stored: string): Promise<void> {
     const { input, signal } = context;
     const pulled = await this.#options.images().pull({
-      reference: input.reference,
+      reference: stored,
       transport: "containers-storage",
       platform: parsePlatform(input.platform),
       registries_conf: null,
@@ -176,7 +207,10 @@ function askedOf({ reference: text, force, platform }: PullImage, is_operator: b
     });
   }
   const reference: ImageReference = parseReference(is_local ? text.slice(LOCAL.length) : text);
-  return { reference: referenceText(reference), is_local, force, platform: platformOf(platform), is_operator };
+  const is_profile = !is_local && reference.registry === PROFILE_REGISTRY;
+  if (!is_profile) refuseReserved(reference.registry);
+  const asked = { is_local, force, platform: platformOf(platform), is_operator };
+  return { reference: referenceText(reference), ...asked, ...(is_profile ? { is_profile } : {}) };
 }
 
 function destinationOf({ tenant_id, input: { reference } }: OperationContext<Asked>) {

@@ -21,7 +21,7 @@ import type { OperationContext, OperationResult, Operations } from "../operation
 import type { RegistryCredentials } from "./credentials/service.ts";
 import { MANIFEST_TYPE, manifestOf } from "./exported-image.ts";
 import { progressTeller } from "./progress.ts";
-import { type ImageReference, parseReference, referenceText } from "./reference.ts";
+import { type ImageReference, parseOwnReference, parseReference, referenceText } from "./reference.ts";
 import { digestOf } from "./registry/client.ts";
 import type { Credentials, RegistryGateway } from "./registry/gateway.ts";
 import type { Blob, RegistryUploads } from "./registry/uploads.ts";
@@ -180,7 +180,7 @@ async function* pieceOf(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
 
 /** Throws INVALID_ARGUMENT for a reference by a digest: that of a pushed manifest is known at its end. */
 function targetOf(text: string): ImageReference {
-  const target = parseReference(text);
+  const target = parseOwnReference(text);
   if (target.digest === null) return target;
   throw new AppError("INVALID_ARGUMENT", `target: must not have a digest: '${text}'`, {
     hint: "send a target with a tag",

@@ -8,6 +8,7 @@
  */
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { isReservedRegistry, PROFILE_REGISTRY } from "../base/profile-registry.ts";
 
 export interface ImageReference {
   /** Host, with its port if the reference has one. */
@@ -111,4 +112,19 @@ function parsePath(text: string, path: string): Pick<ImageReference, "registry" 
 /** Returns the reference in full: with its registry, and its tag or its digest. */
 export function referenceText({ registry, repository, tag, digest }: ImageReference): string {
   return digest === null ? `${registry}/${repository}:${tag ?? DEFAULT_TAG}` : `${registry}/${repository}@${digest}`;
+}
+
+/** Parses the reference that an image gets. Throws INVALID_ARGUMENT for a host that is reserved for profiles. */
+export function parseOwnReference(text: string): ImageReference {
+  const parsed = parseReference(text);
+  refuseReserved(parsed.registry);
+  return parsed;
+}
+
+/** Throws INVALID_ARGUMENT for a host that is reserved for profiles. */
+export function refuseReserved(registry: string): void {
+  if (!isReservedRegistry(registry)) return;
+  throw new AppError("INVALID_ARGUMENT", `registry reserved for profiles of this node: '${registry}'`, {
+    hint: `only pulls of ${PROFILE_REGISTRY}/<profile> name it; choose another registry`,
+  });
 }

@@ -24,7 +24,7 @@ import type { Guard, Statement, Store } from "../store/store.ts";
 import { historyOf } from "./image-config.ts";
 import { KeptImages } from "./kept-images.ts";
 import { fitOf, machinePlatform, platformText } from "./platform.ts";
-import { parseReference, referenceText } from "./reference.ts";
+import { parseOwnReference, parseReference, referenceText } from "./reference.ts";
 import { layerKey } from "./registry/gateway.ts";
 import { type ImageContent, type ImageRow, ImageRows, type RowLayer } from "./rows.ts";
 import type { HistoryEntry, ImageRecord, Layer } from "./schema.ts";
@@ -285,7 +285,7 @@ export class TenantImages {
 
   /** Gives an image a further reference of the tenant. Throws NOT_FOUND, INVALID_ARGUMENT, QUOTA_EXCEEDED. */
   async tag(tenant_id: string, text: string, target: string): Promise<ImageRecord> {
-    const parsed = parseReference(target);
+    const parsed = parseOwnReference(target);
     if (parsed.digest !== null) {
       throw new AppError("INVALID_ARGUMENT", `target: must not have a digest: '${target}'`, {
         hint: "send a reference with a tag",

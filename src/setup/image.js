@@ -10,6 +10,7 @@ import { InstallationError } from "../installation/installation-error.js";
 import { buildahCommand, imageStore } from "../installation/paths.js";
 import { profileChain, profileImage } from "../installation/profiles.js";
 import {
+  CHANNELS,
   channelRelease,
   channelVersions,
   readChannel,
@@ -64,21 +65,24 @@ export async function removeBuildContainer(image_dir, commands) {
  * @param {{ data_dir: string, image_dir: string }} context
  * @param {string} name
  * @param {Commands} commands
- * @param {{ isRebuild?: boolean, further_dir?: string | null, onProfile?: (name: string) => void }} [options] `isRebuild`: also
- *   of those that have one, with the packages of now
+ * @param {{ rebuilt?: "none" | "last" | "all", further_dir?: string | null, onProfile?: (name: string, index: number, count: number) => void }} [options]
+ *   `rebuilt`: those that get a new release although they have one, with the packages of now
  * @returns {Promise<Release>}
  */
-export async function buildProfile(context, name, commands, { isRebuild = false, further_dir = null, onProfile } = {}) {
+export async function buildProfile(context, name, commands, { rebuilt = "none", further_dir = null, onProfile } = {}) {
   const chain = profileChain(name, { further_dir });
+  const wanted = chain.filter((image, index) => {
+    const isRebuilt = rebuilt === "all" || (rebuilt === "last" && index === chain.length - 1);
+    return isRebuilt || channelRelease(context.image_dir, image) === null;
+  });
   /** @type {Release | null} */
   let below = null;
   for (const [index, image] of chain.entries()) {
-    const present = channelRelease(context.image_dir, image);
-    if (present !== null && !isRebuild) {
-      below = present;
+    if (!wanted.includes(image)) {
+      below = channelRelease(context.image_dir, image);
       continue;
     }
-    onProfile?.(image.profile.name);
+    onProfile?.(image.profile.name, wanted.indexOf(image), wanted.length);
     below = await buildRelease(context, chain.slice(0, index + 1), below, commands);
   }
   if (below === null) throw new InstallationError(`unknown profile: '${name}'`);
@@ -95,7 +99,7 @@ export async function buildProfile(context, name, commands, { isRebuild = false,
 async function buildRelease({ data_dir, image_dir }, chain, base, commands) {
   const image = chain.at(-1);
   if (image === undefined) throw new InstallationError("no profile to build");
-  const { profile, recipe_id, repository } = image;
+  const { profile } = image;
   const work_dir = join(temporaryDir(data_dir), `profile-${profile.name}`);
   makeDirectory(work_dir);
   makeDirectory(image_dir);
@@ -113,7 +117,7 @@ async function buildRelease({ data_dir, image_dir }, chain, base, commands) {
   const version = readFileSync(input.result, "utf8");
   const release = readRelease(image_dir, profile.name, version);
   if (release === null) throw new InstallationError(`release ${version} of profile '${profile.name}' is not recorded`);
-  for (const name of [image.reference, `${repository}:latest`]) await buildah("tag", release.image_id, name);
+  await nameLatest(image_dir, image, release, commands);
   const earlier = readChannel(image_dir, image, "latest");
   if (earlier?.version !== version) {
     const history = earlier === null ? [] : [earlier.version, ...earlier.history];
@@ -122,6 +126,33 @@ async function buildRelease({ data_dir, image_dir }, chain, base, commands) {
   await pruneReleases(image_dir, image, buildah);
   await commands.run(["rm", "--recursive", "--force", "--one-file-system", work_dir]);
   return release;
+}
+
+/**
+ * Lets a channel name another release. Throws InstallationError for a release or a channel that is not known.
+ *
+ * @param {string} image_dir
+ * @param {ProfileImage} image
+ * @param {{ channel: string, version: string, isBack: boolean }} to `isBack`: forgets the releases after it
+ * @param {Commands} commands
+ */
+export async function moveChannel(image_dir, image, { channel: name, version, isBack }, commands) {
+  const channel = CHANNELS.find((one) => one === name);
+  const release = readReleases(image_dir, image.profile.name).find((one) => one.version === version);
+  if (channel === undefined || release === undefined) throw new InstallationError(`unknown release: '${version}'`);
+  const before = readChannel(image_dir, image, channel);
+  if (before?.version === version) return;
+  const earlier = before === null ? [] : [before.version, ...before.history];
+  const history = isBack ? earlier.slice(earlier.indexOf(version) + 1) : earlier;
+  writeChannel(image_dir, image, channel, { version, history, changed_at: Math.floor(Date.now() / 1000) });
+  if (channel === "latest") await nameLatest(image_dir, image, release, commands);
+}
+
+/** @param {string} image_dir @param {ProfileImage} image @param {Release} release @param {Commands} commands */
+async function nameLatest(image_dir, { reference, repository }, { image_id }, commands) {
+  for (const name of [reference, `${repository}:latest`]) {
+    await commands.run([...buildahCommand(image_dir), "tag", image_id, name]);
+  }
 }
 
 /**

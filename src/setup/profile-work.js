@@ -1,38 +1,62 @@
 /**
- * `node src/setup/index.js profile build|rebuild <name>`: work on profiles apart from a start. With `--progress=json` each line
- * of standard output is an object with the progress, the last one with the result; the daemon reads it.
+ * `node src/setup/index.js profile <verb> <name>`: work on profiles apart from a start. With `--progress=json` each line of standard
+ * output is an object with the progress, the last one with the result; the daemon reads it.
+ *
+ *   build    makes the releases that are missing, from the lowest profile to this one
+ *   rebuild  makes new releases of all of them; with `--only` of this one
+ *   promote  lets a channel (`--channel`) name a release (`--version`); rollback: one that it named before
+ *   updates  asks the machine's apt sources for newer packages than those of a release (`--version`)
+ *   clean    removes what a killed build left, as each other verb does at its beginning
  */
 import { existsSync } from "node:fs";
 import { InstallationError } from "../installation/installation-error.js";
-import { buildProfile } from "./image.js";
+import { profileImage } from "../installation/profiles.js";
+import { buildProfile, moveChannel, removeBuildContainer } from "./image.js";
+import { findUpdates } from "./package-updates.js";
+import { JsonProgress } from "./progress.js";
 
 /** @typedef {import("./command.js").Commands} Commands */
 /** @typedef {import("./progress.js").Progress} Progress */
+
+const USAGE = "usage: node src/setup/index.js profile build|rebuild|promote|rollback|updates|clean <name> [flags]";
 
 /**
  * @param {{ data_dir: string, image_dir: string }} directories
  * @param {readonly string[]} args
  * @param {Commands} commands
- * @param {Progress} progress
+ * @param {Progress | JsonProgress} progress
  */
 export async function workOnProfile(directories, args, commands, progress) {
   const [verb = "", name = ""] = args;
-  const further_dir = args.find((arg) => arg.startsWith("--profiles-dir="))?.slice("--profiles-dir=".length) ?? null;
-  if ((verb !== "build" && verb !== "rebuild") || name === "") {
-    throw new InstallationError("usage: node src/setup/index.js profile build|rebuild <name> [flags]");
-  }
+  const value = (/** @type {string} */ flag) => args.find((arg) => arg.startsWith(`${flag}=`))?.slice(flag.length + 1);
+  const further_dir = value("--profiles-dir") ?? null;
   if (further_dir !== null && !existsSync(further_dir)) throw new InstallationError(`no such folder: ${further_dir}`);
-  let isFirst = true;
-  const onProfile = (/** @type {string} */ profile) => {
+  await removeBuildContainer(directories.image_dir, commands);
+  if (verb === "clean") return;
+  if (name === "") throw new InstallationError(USAGE);
+  const image = profileImage(name, { further_dir });
+  /** @type {object} */
+  let result = {};
+  if (verb === "build" || verb === "rebuild") {
+    let isFirst = true;
+    const onProfile = (/** @type {string} */ profile, /** @type {number} */ index, /** @type {number} */ count) => {
+      if (!isFirst) progress.done();
+      isFirst = false;
+      if (progress instanceof JsonProgress) progress.part(index, count);
+      progress.begin("profile", profile);
+    };
+    const rebuilt = verb === "build" ? "none" : args.includes("--only") ? "last" : "all";
+    const release = await buildProfile(directories, name, commands, { rebuilt, further_dir, onProfile });
     if (!isFirst) progress.done();
-    isFirst = false;
-    progress.begin("profile", profile);
-  };
-  const release = await buildProfile(directories, name, commands, {
-    isRebuild: verb === "rebuild",
-    further_dir,
-    onProfile,
-  });
-  if (!isFirst) progress.done();
-  progress.note(`profile ${name} has release ${release.version}`);
+    progress.note(`profile ${name} has release ${release.version}`);
+    result = { version: release.version };
+  } else if (verb === "promote" || verb === "rollback") {
+    const to = { channel: value("--channel") ?? "", version: value("--version") ?? "", isBack: verb === "rollback" };
+    await moveChannel(directories.image_dir, image, to, commands);
+  } else if (verb === "updates") {
+    result = { updates: await findUpdates(directories, image, value("--version") ?? "", commands) };
+  } else {
+    throw new InstallationError(USAGE);
+  }
+  if (progress instanceof JsonProgress) progress.result(result);
 }

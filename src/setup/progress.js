@@ -41,8 +41,13 @@ export class Progress {
     }
   }
 
-  /** @param {string} line */
+  /** @param {string} line of a command, or `@ {…}` of the build of an image */
   detail(line) {
+    const progress = parseProgress(line);
+    if (progress !== null) {
+      if (this.#stream.isTTY) this.#detail = `${progress.percent} % ${progress.message}`.replace(/[^\x20-\x7e]/g, "");
+      return;
+    }
     // Colours and cursor movements of the command must not reach the ticking line.
     this.#detail = line.replace(/[^\x20-\x7e]/g, "");
   }
@@ -67,5 +72,72 @@ export class Progress {
   #tick() {
     const width = (this.#stream.columns || WIDTH_DEFAULT) - 1;
     this.#stream.write(`\r\x1b[K${`${this.#title} ${seconds(this.#since_ms)} ${this.#detail}`.slice(0, width)}`);
+  }
+}
+
+/**
+ * Parses a line that the build of an image prints.
+ *
+ * @param {string} line
+ * @returns {{ phase?: string, percent: number, message: string } | null} null: another line
+ */
+function parseProgress(line) {
+  if (!line.startsWith("@ ")) return null;
+  try {
+    return JSON.parse(line.slice(2));
+  } catch {
+    return null;
+  }
+}
+
+/** The same for a program: each line of the stream is an object. */
+export class JsonProgress {
+  #stream;
+  #profile = "";
+  #index = 0;
+  #count = 1;
+
+  /** @param {Pick<NodeJS.WriteStream, "write">} stream */
+  constructor(stream) {
+    this.#stream = stream;
+  }
+
+  /** @param {string} message */
+  note(message) {
+    this.#write({ message });
+  }
+
+  /** @param {string} _name @param {string} what */
+  begin(_name, what) {
+    this.#profile = what;
+  }
+
+  /** @param {string} line */
+  detail(line) {
+    const progress = parseProgress(line);
+    if (progress === null) return;
+    const percent = Math.floor((100 * this.#index + progress.percent) / this.#count);
+    const message = [this.#profile, progress.phase, progress.message].filter((word) => word).join(": ");
+    this.#write({ percent, message });
+  }
+
+  /** Of several images, this one is being built. @param {number} index @param {number} count */
+  part(index, count) {
+    this.#index = index;
+    this.#count = count;
+  }
+
+  /** @param {object} result */
+  result(result) {
+    this.#write({ result });
+  }
+
+  done() {}
+
+  failed() {}
+
+  /** @param {object} line */
+  #write(line) {
+    this.#stream.write(`${JSON.stringify(line)}\n`);
   }
 }

@@ -21,7 +21,7 @@ import { holdLock } from "./lock.js";
 import { npmStep } from "./npm.js";
 import { packagesStep } from "./packages.js";
 import { workOnProfile } from "./profile-work.js";
-import { Progress } from "./progress.js";
+import { JsonProgress, Progress } from "./progress.js";
 import { clearTemporary } from "./temporary.js";
 
 const USAGE = "usage: node src/setup/index.js start|test|heavy|profile [flags]";
@@ -32,7 +32,7 @@ const USAGE = "usage: node src/setup/index.js start|test|heavy|profile [flags]";
 /** In order: the helper needs the compiler, the image mmdebstrap and buildah, the bytecode the image. @type {readonly Step[]} */
 const STEPS = [npmStep, packagesStep, helperStep, imageStep, bytecodeStep];
 
-/** Does work that no other set-up does at the same time. @param {Context} context @param {Commands} commands @param {Progress} progress @param {() => Promise<void>} work */
+/** Does work that no other set-up does at the same time. @param {Context} context @param {Commands} commands @param {Progress | JsonProgress} progress @param {() => Promise<void>} work */
 async function alone({ data_dir, image_dir }, commands, progress, work) {
   for (const directory of [data_dir, image_dir]) makeDirectory(directory);
   const release = await holdLock(commands, () => progress.note("waiting for another set-up to finish"));
@@ -45,7 +45,7 @@ async function alone({ data_dir, image_dir }, commands, progress, work) {
   }
 }
 
-/** @param {Context} context @param {Commands} commands @param {Progress} progress */
+/** @param {Context} context @param {Commands} commands @param {Progress | JsonProgress} progress */
 async function install(context, commands, progress) {
   const isLarge = STEPS.some((step) => step.large && step.missing(context) !== null);
   checkDirectories([context.project_dir, context.data_dir, context.image_dir], isLarge ? undefined : 0);
@@ -78,7 +78,7 @@ function explain(error, interrupted) {
 
 /** @param {string | undefined} mode @param {readonly string[]} args */
 export async function main(mode, args) {
-  const progress = new Progress(process.stderr);
+  const progress = args.includes("--progress=json") ? new JsonProgress(process.stdout) : new Progress(process.stderr);
   const commands = new Commands((line) => progress.detail(line));
   try {
     if (mode !== "start" && mode !== "test" && mode !== "heavy" && mode !== "profile")
@@ -86,6 +86,8 @@ export async function main(mode, args) {
     checkMachine(process);
     const directories = readDirectories(process.env, args);
     if (mode === "profile") {
+      // The daemon that reads may be gone: what is left of the work is cleared up all the same.
+      for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
       commands.watchSignals(process);
       await alone(directories, commands, progress, () => workOnProfile(directories, args, commands, progress));
       return;

@@ -16,6 +16,7 @@ import type { StoreStats } from "../store/store.ts";
 import { Distribution, type Values } from "./distribution.ts";
 import { FunctionSeries } from "./function-series.ts";
 import { addMachineSeries, type MachineSources } from "./machine-series.ts";
+import { addProfileSeries, type ProfileSample } from "./profile-series.ts";
 import { ServiceSeries } from "./service-series.ts";
 
 export interface MetricsOptions {
@@ -31,6 +32,7 @@ export interface MetricsOptions {
       readonly tcp_max_bytes: number;
     };
     readonly machine: MachineSources;
+    readonly profiles: () => readonly ProfileSample[];
     readonly log_dropped_count: () => number;
     /** Entries of the audit log that were not written. */
     readonly audit: () => { readonly dropped_count: number; readonly suppressed_count: number };
@@ -65,6 +67,7 @@ export class Metrics {
   readonly #by_route = new Map<string | null, Map<string, Values[]>>();
   readonly #refusals: Counter<string>;
   readonly #operations: Counter<string>;
+  readonly #builds: Counter<string>;
   readonly #warm: Readonly<Record<InvocationStatus, Values>>;
   readonly #cold: Readonly<Record<InvocationStatus, Values>>;
   readonly #waits: Values;
@@ -118,6 +121,7 @@ export class Metrics {
     this.#readProcess();
     addMachineSeries(this.#registry, sources.machine);
     this.services = new ServiceSeries(this.#registry);
+    this.#builds = addProfileSeries(this.#registry, sources.profiles);
     const info = this.#gauge("hearth_build_info", "Always 1; the labels name the version.", [
       "version",
       "node_version",
@@ -139,6 +143,11 @@ export class Metrics {
     (cold_start ? this.#cold : this.#warm)[status].observe(timings.total / 1000);
     this.#waits.observe(timings.queue / 1000);
     this.#functions.count(tenant_id, record);
+  }
+
+  /** Counts a build of a profile that has ended. */
+  built(profile: string, outcome: string): void {
+    this.#builds.inc({ profile, outcome });
   }
 
   /** Counts an operation that has ended. */

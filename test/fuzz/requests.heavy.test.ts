@@ -242,6 +242,8 @@ async function tidy(kept = 8): Promise<void> {
     registry: ["n1.example", "n2.example:5000"],
     version: ["1", "2", "3"],
     other_version: ["1", "2", "3"],
+    profile: ["prod"],
+    other: ["1"],
     pid: state.there.pid ?? [],
     container_id: (await containersOf(keys.tenant)).map(({ container_id }) => container_id),
     context_id: await contextsOf(keys.tenant),

@@ -83,6 +83,7 @@ describe("pulls", () => {
       tenant_images,
       images,
       arrivals: new ImageArrivals({ tenant_images, images, log: quietLog }),
+      profiles: { imageId: async () => idOf(play.mark) },
       gateway: gateway as unknown as RegistryGateway,
       registry_credentials,
       policy_file: null,

@@ -68,6 +68,7 @@ describe("a node of two", () => {
       addresses: untouched(),
       tasks: untouched(),
       resolveImage: async () => ({ reference: "x", release: null, image_id: null, use: null }),
+      contracts: { holds: async () => true },
       volumes: volumesOf(),
       desktops: { isReachable: async () => false, wasReachable: () => false, untilReachable: async () => {} },
     });

@@ -45,7 +45,9 @@ export type Ids = Readonly<
     | "other_id"
     | "registry"
     | "version"
-    | "other_version",
+    | "other_version"
+    | "profile"
+    | "other",
     string
   >
 >;
@@ -80,8 +82,15 @@ export async function send(
   };
 }
 
-/** Ids that name something: process ids and versions are numbers like any others. */
-export function namesOf({ pid: _, version: __, other_version: ___, ...ids }: Ids): string[] {
+/** Ids that name something: process ids and versions are numbers like any others, and profiles are the node's. */
+export function namesOf({
+  pid: _,
+  version: __,
+  other_version: ___,
+  profile: ____,
+  other: _____,
+  ...ids
+}: Ids): string[] {
   return Object.values(ids);
 }
 
@@ -122,6 +131,8 @@ export function missing(ids: Ids): Ids {
     registry: registry.replace(/^[^.]*/, (host) => "7".repeat(host.length)),
     version: "3",
     other_version: "2",
+    profile: "nothing",
+    other: "2",
   };
 }
 
@@ -163,6 +174,8 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
     context_id,
     version: "3",
     other_version: "2",
+    profile: "nothing",
+    other: "2",
     ...contained,
     ...snapshots,
   };

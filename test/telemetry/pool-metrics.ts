@@ -23,6 +23,7 @@ export function poolMetrics(): { readonly pool: PoolState; readonly metrics: Met
         gpus: async () => ({ count: 2, held_count: 1 }),
         flows_refused: async () => 0,
       },
+      profiles: () => [],
       log_dropped_count: () => 0,
       audit: () => ({ dropped_count: 0, suppressed_count: 0 }),
     },

@@ -108,7 +108,12 @@ export async function run(session: Session, words: Words, flags: Flags): Promise
   const client = session.client();
   const body = { ...fields, name, ...(isTerminal ? idle(fields) : ownCommand(command)) };
   const asked = client.request("POST /api/containers", { body });
-  const made = done(await session.terminal.progress(`creating ${visible(name)}`, asked));
+  const doing = `creating ${visible(name)}`;
+  const isProfile = fields.oci !== true && fields.image !== undefined && fields.image !== "prod";
+  const shown = isProfile ? (await import("../profiles/profiles.ts")).withBuild : null;
+  const made = done(
+    await (shown?.(session, fields.image ?? "", doing, asked) ?? session.terminal.progress(doing, asked)),
+  );
   if (!isTerminal && (flags.detach === true || (command.length === 0 && flags.rm !== true))) {
     return session.show(made, () => sentence(session, made));
   }

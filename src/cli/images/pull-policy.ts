@@ -5,8 +5,8 @@ import type { Flags, Session } from "../session/session.ts";
 import { isRefusal } from "../session/session.ts";
 import { pulledImage } from "./images.ts";
 
-/** Images that nodes build for themselves; a reference of one of these names needs --oci. */
-const PROFILES: readonly string[] = ["prod", "prod-gui", "rlm", "aegis", "amp"];
+/** Images that nodes build for themselves, with a channel or version; a reference of one of these names needs --oci. */
+const PROFILE = /^(?:prod|prod-gui|rlm|aegis|amp|cc|codex)(?:[:@].*)?$/;
 /** An id, or the beginning of one: no registry knows it. */
 const IMAGE_ID = /^(?:sha256:)?[0-9a-f]{12,64}$/;
 
@@ -14,7 +14,7 @@ const IMAGE_ID = /^(?:sha256:)?[0-9a-f]{12,64}$/;
 export function isReference({ image, oci, pull }: Flags): boolean {
   if (oci === true || pull === undefined) return oci === true;
   if (image === undefined) throw usage("--pull needs an image", "give --image <reference>");
-  if (!PROFILES.includes(image as string)) return true;
+  if (!PROFILE.test(image as string)) return true;
   throw usage(`profiles are never pulled: ${image as string}`, "leave --pull out, or give --oci for an OCI reference");
 }
 

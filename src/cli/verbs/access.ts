@@ -179,8 +179,7 @@ const ASKED =
 
 const PROFILES: Group = {
   name: "profile",
-  aliases: ["profiles"],
-  summary: "manage profiles: saved URLs and keys",
+  summary: "manage saved URLs and keys",
   verbs: [
     {
       name: "add",

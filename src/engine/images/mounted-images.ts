@@ -29,6 +29,7 @@ import { parseImageConfig, releaseOf } from "./image-config.ts";
 import type { ImageExports } from "./image-exports.ts";
 import type { ImagePulls } from "./image-pulls.ts";
 import type { ImageStore, LayeredImage, MountedImage } from "./image-store.ts";
+import { fileInLayers } from "./layer-files.ts";
 import type { StoreFiles } from "./store-files.ts";
 
 /** The turn of work on kept names. */
@@ -178,6 +179,11 @@ export class MountedImages implements Images {
 
   describe(id: string): Promise<ImageDescription> {
     return this.#options.files.describe(id);
+  }
+
+  async fileIn(id: string, path: string): Promise<string | null> {
+    const { files } = this.#options;
+    return fileInLayers(await files.layerPaths(await files.image(id)), path);
   }
 
   keep(ids: ReadonlySet<string>): Promise<void> {

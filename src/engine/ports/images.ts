@@ -134,6 +134,11 @@ export interface Images {
   /** Describes an image by its id. Rejects with NOT_FOUND. */
   describe(id: string): Promise<ImageDescription>;
   /**
+   * Returns the path on this machine of a regular file of an image; null: the image has none there. Links are followed inside the
+   * image. Rejects with NOT_FOUND for an unknown image.
+   */
+  fileIn(id: string, path: string): Promise<string | null>;
+  /**
    * Keeps these images in the store, and of those that this daemon kept or pulled before no others: without another name they
    * are removed with the layers that no other image has. Images that containers use, and unreleased pulls, stay until the
    * next call: `onIdle` notifies when it can remove more. Set-up removes earlier releases that no daemon keeps.

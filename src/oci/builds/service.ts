@@ -25,7 +25,7 @@ import type { BuildContexts } from "../contexts/service.ts";
 import type { ImageImports } from "../imports.ts";
 import { machinePlatform, platformText } from "../platform.ts";
 import type { Pulls } from "../pulls.ts";
-import { parseReference, referenceText } from "../reference.ts";
+import { parseOwnReference, parseReference, referenceText } from "../reference.ts";
 import type { TenantImages } from "../service.ts";
 import { Build } from "./build.ts";
 import { BuildLog } from "./build-log.ts";
@@ -111,7 +111,7 @@ export class Builds {
     }
     const { operations, tenant_images, contexts } = this.#options;
     const { buildfile_path, dockerfile_path, ...rest } = body;
-    const parsed = parseReference(body.image_reference);
+    const parsed = parseOwnReference(body.image_reference);
     if (parsed.digest !== null) {
       throw new AppError("INVALID_ARGUMENT", "image_reference: must not have a digest", {
         hint: "send a reference with a tag",

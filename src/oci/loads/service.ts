@@ -21,7 +21,7 @@ import { paced } from "../../base/upload-pace.ts";
 import type { Files } from "../../engine/ports.ts";
 import type { ImageArrivals } from "../arrivals.ts";
 import { machinePlatform } from "../platform.ts";
-import { parseReference, referenceText } from "../reference.ts";
+import { parseOwnReference, parseReference, referenceText } from "../reference.ts";
 import type { RegistryGateway } from "../registry/gateway.ts";
 import { resolveImage } from "../registry/manifests.ts";
 import type { TenantImages } from "../service.ts";
@@ -78,14 +78,14 @@ export class ImageLoads {
   async load({ tenant_id, reference, archive, signal }: LoadRequest): Promise<string> {
     const { directory, ids } = this.#options;
     // Before the archive is read: a wrong reference costs nothing.
-    if (reference !== null) parseReference(reference);
+    if (reference !== null) parseOwnReference(reference);
     const release = this.#running.take(tenant_id, tooMany);
     const own = join(directory, ids.hex(ID_LENGTH));
     try {
       await mkdir(own, { mode: 0o700 });
       const files = await this.#keep(archive, own, signal);
       failpoint("oci.load.kept");
-      const complete = referenceText(parseReference(reference ?? nameOf(files.index.bytes)));
+      const complete = referenceText(parseOwnReference(reference ?? nameOf(files.index.bytes)));
       await this.#take(tenant_id, complete, files, signal);
       return complete;
     } finally {

@@ -19,7 +19,7 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Outgoing } from "../../base/outgoing-requests.ts";
 import type { LayerChecker } from "../layers/contract.ts";
 import type { Platform } from "../platform.ts";
-import type { ImageReference } from "../reference.ts";
+import { type ImageReference, refuseReserved } from "../reference.ts";
 import type { Credentials, RegistryLimits } from "./authorization.ts";
 import { RegistryClient } from "./client.ts";
 import { RegistryHosts, type RegistryHostsOptions } from "./hosts.ts";
@@ -129,6 +129,7 @@ export class RegistryGateway {
   /** Returns what uploads to the repository of a reference. A push goes to the registry itself, without buildah. */
   uploads({ reference, credentials, isOperator, signal }: RegistryRequest): RegistryUploads {
     const { clock, outgoing } = this.#options;
+    refuseReserved(reference.registry);
     const host = this.#hosts.withoutMirror(reference.registry, isOperator);
     const { repository } = reference;
     const common = { clock, outgoing, limits: this.#limits, hosts: this.#hosts };
@@ -142,6 +143,7 @@ export class RegistryGateway {
   async open(request: PullRequest): Promise<PullSource> {
     const { clock, outgoing } = this.#options;
     const { reference, credentials } = request;
+    refuseReserved(reference.registry);
     const over = new AbortController();
     const signal = AbortSignal.any([request.signal, over.signal]);
     const host = this.#hosts.of(reference.registry, request.isOperator);

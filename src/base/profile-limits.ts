@@ -1,0 +1,23 @@
+/** Bounds of profiles: their builds, and those who wait for them. */
+
+export const PROFILE_LIMITS = {
+  /** A first build of a desktop with slow mirrors and a slow disk. */
+  profile_build_ms: 1_800_000,
+  /** A create that waits for a first build; existing clients poll an operation for up to 600 s. */
+  profile_wait_ms: 600_000,
+  /** `resolve` answers within the 30 s that existing clients wait for headers. */
+  profile_resolve_wait_ms: 20_000,
+  /** Requests that wait for builds, of one tenant and of all: each holds a place of a request or an operation. */
+  profile_waiters_per_tenant_max: 8,
+  profile_waiters_max: 24,
+  /** Children of set-up that wait for their turn: one build per profile, and questions for updates. */
+  profile_children_waiting_max: 64,
+  /** After a failed build, doubled with each further failure. */
+  profile_backoff_ms: 30_000,
+  profile_backoff_ms_max: 900_000,
+  profile_retry_seconds: 10,
+  /** The last lines of a build's log. */
+  profile_log_bytes_max: 8 * 1024,
+  /** An answer of the apt sources. */
+  profile_updates_kept_seconds: 3_600,
+} as const;

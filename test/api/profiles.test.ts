@@ -1,0 +1,296 @@
+/** Profiles through the API: first use, channels, references, failures, kills, and what a tenant may not do. */
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { ContainerUser } from "../support/containers.ts";
+import { Daemon, eventually } from "../support/daemon.ts";
+import { buildTraces, hasLayer, Recipes } from "../support/recipes.ts";
+
+const recipes = new Recipes();
+const HELLO = { scripts: { "/usr/local/bin/hello": ["#!/bin/sh", "echo hello"] }, tools: ["sh", "hello"] };
+const FIRST = recipes.add("first", HELLO);
+const ASYNC = recipes.add("async", HELLO);
+const MANY = recipes.add("many", { ...HELLO, verify: ["sleep 1"] });
+const BROKEN = recipes.add("broken", { verify: ["echo lacks-a-thing >&2; false"] });
+const SLOW = recipes.add("slow", { verify: ["sleep 20"] });
+const MOVED = recipes.add("moved", HELLO);
+const PULLED = recipes.add("pulled", HELLO);
+
+const daemon = new Daemon();
+const user = new ContainerUser(daemon);
+const settings = { HEARTH_PROFILES_DIR: recipes.directory };
+
+beforeAll(async () => {
+  await daemon.start(settings);
+});
+
+afterAll(async () => {
+  await daemon.dispose();
+  recipes.remove();
+});
+
+/** Makes a tenant with a key. */
+async function newTenant(of: Daemon, name: string): Promise<{ readonly key: string }> {
+  const { tenant_id } = (await of.call("POST", "/api/tenants", { name })).body;
+  return (await of.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name })).body;
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: the record as it came.
+const get = async (path: string): Promise<any> => (await daemon.call("GET", `/api/nightly/profiles${path}`)).body;
+const post = (path: string, body: object = {}) => daemon.call("POST", `/api/nightly/profiles${path}`, body);
+
+/** Waits for an operation. */
+async function ended(operation_id: string) {
+  return eventually(
+    `the end of ${operation_id}`,
+    async () => {
+      const { body } = await daemon.call("GET", `/api/operations/${operation_id}`);
+      return body.completed_at === null ? null : body;
+    },
+    60_000,
+  );
+}
+
+const run = (container_id: string, ...command: string[]) => {
+  return daemon.call("POST", `/api/containers/${container_id}/exec`, { command });
+};
+
+/** Processes of builds, of any daemon that uses the recipes of this test. */
+function children(): string[] {
+  const lines = execFileSync("ps", ["-eo", "pid,args"]).toString().split("\n");
+  return lines.filter((line) => line.includes(recipes.directory) && line.includes(" profile "));
+}
+
+describe("profiles", () => {
+  it("are listed with their states: prod has a release, a further one is absent", async () => {
+    const { profiles } = await get("");
+    const names = profiles.map(({ profile }: { profile: string }) => profile);
+    expect(names).toEqual(expect.arrayContaining(["prod", "prod-gui", "rlm", "aegis", "amp", "cc", "codex", FIRST]));
+    expect(await get("/prod")).toMatchObject({ state: "ready", from: null, last_failure: null });
+    expect(await get(`/${FIRST}`)).toMatchObject({ state: "absent", from: "prod", channels: { latest: null } });
+    expect((await daemon.call("GET", "/api/nightly/profiles/none")).status).toBe(404);
+  });
+
+  it("are built by their first use, which waits, and keep their contract", async () => {
+    const record = await user.create({ name: "first", image: FIRST });
+    expect(record).toMatchObject({ exec_ready: true, checks: { managed_image_valid: true } });
+    expect((await run(record.container_id, "hello")).body).toMatchObject({ stdout: "hello\n", exit_code: 0 });
+    const profile = await get(`/${FIRST}`);
+    expect(profile).toMatchObject({ state: "ready", progress_pct: null, release_count: 1, tools: ["sh", "hello"] });
+    const { releases } = await get(`/${FIRST}/releases`);
+    expect(releases).toMatchObject([
+      { version: profile.channels.latest, channels: ["latest"], platform: "linux/amd64" },
+    ]);
+    const detail = await get(`/${FIRST}/releases/${profile.channels.latest}`);
+    expect(detail.packages).toEqual(
+      expect.arrayContaining([
+        expect.objectContaining({ name: "bash", licences: expect.arrayContaining([expect.stringMatching(/^GPL/)]) }),
+      ]),
+    );
+    expect(detail.packages).toContainEqual(expect.objectContaining({ name: "npm", kind: "npm" }));
+    const again = await user.create({ name: "second", image: `${FIRST}@${profile.channels.latest}` });
+    expect(again.exec_ready).toBe(true);
+  }, 120_000);
+
+  it("show their progress in the operation of a create with execution=async", async () => {
+    const body = { name: "async", image: ASYNC };
+    const { body: handle } = await daemon.call("POST", "/api/containers?execution=async", body);
+    const messages = new Set<string>();
+    await eventually(
+      "the end",
+      async () => {
+        const { body } = await daemon.call("GET", `/api/operations/${handle.operation_id}`);
+        if (body.message) messages.add(body.message);
+        return body.completed_at !== null;
+      },
+      60_000,
+    );
+    expect(await ended(handle.operation_id)).toMatchObject({ status: "succeeded" });
+    expect([...messages].some((message) => message.includes(ASYNC))).toBe(true);
+  }, 120_000);
+
+  it("are built once for all who ask at the same time, and only so many of a tenant wait", async () => {
+    const { key } = await newTenant(daemon, "hammer");
+    const asks = Array.from({ length: 20 }, (_, i) =>
+      daemon.call(
+        "POST",
+        "/api/containers",
+        { name: `m${i}`, image: MANY, memory_limit_mb: 256 },
+        { "x-api-key": key },
+      ),
+    );
+    const answers = await Promise.all(asks);
+    const count = (status: number) => answers.filter((one) => one.status === status).length;
+    expect(count(503)).toBeGreaterThan(0);
+    expect(answers.find(({ status }) => status === 503)?.body).toMatchObject({ error_code: "CAPACITY_FULL" });
+    expect(count(201)).toBeGreaterThan(0);
+    expect((await get(`/${MANY}`)).release_count).toBe(1);
+    const metrics = (await daemon.call("GET", "/metrics")).body as string;
+    expect(metrics).toContain(`hearth_profile_builds_total{profile="${MANY}",outcome="succeeded"} 1`);
+  }, 120_000);
+
+  it("that cannot be built refuse their users for a while, and show the operator the log", async () => {
+    const { key } = await newTenant(daemon, "curious");
+    const asked = () => daemon.call("POST", "/api/containers", { name: "b", image: BROKEN }, { "x-api-key": key });
+    const first = await asked();
+    expect(first).toMatchObject({
+      status: 503,
+      body: { error_code: "START_FAILED", reason_code: "PROFILE_BUILD_FAILED" },
+    });
+    expect(JSON.stringify(first.body)).not.toContain("lacks-a-thing");
+    const begun = performance.now();
+    const second = await asked();
+    expect(second.body).toMatchObject({ reason_code: "PROFILE_BUILD_FAILED", retry_after: expect.any(Number) });
+    expect(performance.now() - begun).toBeLessThan(1_000);
+    const profile = await get(`/${BROKEN}`);
+    expect(profile).toMatchObject({ state: "failed", last_failure: { failures_count: 1 } });
+    expect(profile.last_failure.log).toContain("lacks-a-thing");
+    const theirs = await daemon.call("GET", `/api/nightly/profiles/${BROKEN}`, undefined, { "x-api-key": key });
+    expect(theirs.body.last_failure.log).toBe(null);
+    const { body: handle } = await post(`/${BROKEN}/build`);
+    const operation = await ended(handle.operation_id);
+    expect(operation).toMatchObject({ status: "failed", reason_code: "PROFILE_BUILD_FAILED" });
+    expect(operation.error).toContain("lacks-a-thing");
+    expect(buildTraces(daemon.data_dir)).toMatchObject({ layers: [], temporary: [] });
+  }, 120_000);
+
+  it("leave nothing of a build that is killed with the daemon, and the next use succeeds", async () => {
+    const before = buildTraces(daemon.data_dir);
+    const layers: string[] = [];
+    await post(`/${SLOW}/build`);
+    layers.push(await eventually("the build has a root", () => buildTraces(daemon.data_dir).layers[0], 30_000));
+    await daemon.stop("SIGKILL");
+    await eventually("no child is left", () => children().length === 0, 30_000);
+    // The child has noticed that its parent is gone, and cleared up.
+    expect(buildTraces(daemon.data_dir)).toEqual(before);
+    await daemon.start(settings);
+    // The operation is open, and is carried out again: kill the child itself this time.
+    const pid = await eventually("the build begins again", () => children()[0]?.trim().split(" ")[0], 30_000);
+    layers.push(await eventually("the build has a root", () => buildTraces(daemon.data_dir).layers[0], 30_000));
+    process.kill(Number(pid), "SIGKILL");
+    await eventually("the daemon clears up", () => buildTraces(daemon.data_dir).layers.length === 0, 30_000);
+    await eventually("no child is left", () => children().length === 0, 30_000);
+    expect(buildTraces(daemon.data_dir)).toEqual(before);
+    expect(layers.filter(hasLayer)).toEqual([]);
+    expect(await get(`/${SLOW}`)).toMatchObject({ state: "failed" });
+    expect((await user.create({ name: "later", image: MOVED })).exec_ready).toBe(true);
+  }, 180_000);
+});
+
+describe("channels", () => {
+  it("move by promotion and back, for the operator alone", async () => {
+    const { channels } = await get(`/${MOVED}`);
+    const version = channels.latest;
+    expect((await daemon.call("GET", `/api/nightly/profiles/${MOVED}/resolve?channel=stable`)).status).toBe(404);
+    expect((await daemon.call("POST", "/api/containers", { name: "s", image: `${MOVED}:stable` })).status).toBe(404);
+    const { key } = await newTenant(daemon, "climber");
+    for (const [path, body] of [
+      ["promote", { channel: "stable", version }],
+      ["rollback", { channel: "stable" }],
+      ["build", {}],
+    ] as const) {
+      const answer = await daemon.call("POST", `/api/nightly/profiles/${MOVED}/${path}`, body, { "x-api-key": key });
+      expect([path, answer.status]).toEqual([path, 403]);
+    }
+    const promoted = await post(`/${MOVED}/promote`, { channel: "stable", version });
+    expect(promoted).toMatchObject({ status: 200, body: { version, previous_version: null } });
+    expect((await get(`/${MOVED}`)).channels).toEqual({ latest: version, stable: version });
+    const resolved = await get(`/${MOVED}/resolve?channel=stable&platform=linux/amd64`);
+    expect(resolved).toMatchObject({ profile: MOVED, channel: "stable", platform: "linux/amd64", version });
+    expect(resolved.oci_reference).toBe(`profiles.hearth.internal/${MOVED}@${resolved.oci_digest}`);
+    const record = await user.create({ name: "stable", image: `${MOVED}:stable` });
+    expect(record.exec_ready).toBe(true);
+    expect((await post(`/${MOVED}/rollback`, { channel: "stable" })).status).toBe(409);
+    expect((await post(`/${MOVED}/promote`, { channel: "stable", version: "aaaaaaaaaaaa-bbbbbbbb" })).status).toBe(404);
+    expect((await daemon.call("GET", `/api/nightly/profiles/${MOVED}/resolve?platform=linux/arm64`)).status).toBe(400);
+    const diff = await get(`/${MOVED}/releases/${version}/diff/${version}`);
+    expect(diff).toMatchObject({ added: [], removed: [], changed: [], size_delta_bytes: 0 });
+  }, 120_000);
+
+  it("keep a version whose packages are the same through a rebuild", async () => {
+    const before = await get(`/${MOVED}`);
+    const { body } = await daemon.call("POST", `/api/nightly/profiles/${MOVED}/build`, { rebuild: false });
+    expect(await ended(body.operation_id)).toMatchObject({
+      status: "succeeded",
+      result: { profile: MOVED, version: before.channels.latest },
+    });
+    expect((await get(`/${MOVED}`)).release_count).toBe(1);
+  }, 120_000);
+
+  it("answer which packages have updates, and only the operator asks again", async () => {
+    const { key } = await newTenant(daemon, "reader");
+    const path = `/api/nightly/profiles/${MOVED}/updates`;
+    expect((await daemon.call("GET", `${path}?refresh=true`, undefined, { "x-api-key": key })).status).toBe(403);
+    const updates = await get(`/${MOVED}/updates`);
+    expect(updates).toMatchObject({ profile: MOVED, updates: expect.any(Array) });
+    expect((await get(`/${MOVED}`)).updates).toMatchObject({ count: updates.updates.length });
+  }, 120_000);
+});
+
+describe("references of profiles", () => {
+  it("are resolved, pulled and run as existing clients do, and built on the way", async () => {
+    const { key } = await newTenant(daemon, "client");
+    const call = (method: string, path: string, body?: object) => daemon.call(method, path, body, { "x-api-key": key });
+    const { body: resolved } = await call(
+      "GET",
+      `/api/nightly/profiles/${PULLED}/resolve?channel=latest&platform=linux/amd64`,
+    );
+    expect(resolved.oci_digest).toMatch(/^sha256:[0-9a-f]{64}$/);
+    const { oci_reference: reference } = resolved;
+    const { body: pulled } = await call("POST", "/api/oci/images/pull", { reference });
+    expect(pulled).toMatchObject({ success: true, image: { reference, manifest_digest: resolved.oci_digest } });
+    const { body: record } = await call("POST", "/api/containers", {
+      name: "c",
+      image: reference,
+      oci: true,
+      memory_limit_mb: 256,
+    });
+    expect(record).toMatchObject({ exec_ready: true });
+    const deleted = await call("DELETE", `/api/containers/${record.container_id}`);
+    expect(deleted.status).toBe(200);
+    // The tenant's reference goes, the release stays.
+    expect((await call("DELETE", `/api/oci/images?reference=${encodeURIComponent(reference)}`)).status).toBe(200);
+    expect((await get(`/${PULLED}`)).release_count).toBe(1);
+    expect((await call("POST", "/api/oci/images/pull", { reference })).body.success).toBe(true);
+  }, 120_000);
+
+  it("lead to no registry, and nobody gives another image a name under the reserved host", async () => {
+    const refused = async (method: string, path: string, body: object) => {
+      const answer = await daemon.call(method, path, body);
+      return [answer.status, answer.body.error_code ?? answer.body.error_message];
+    };
+    const pull = (reference: string) => refused("POST", "/api/oci/images/pull", { reference });
+    const digest = `sha256:${"0".repeat(64)}`;
+    expect(await pull(`profiles.hearth.internal/rlm@${digest}`)).toEqual([404, "NOT_FOUND"]);
+    expect(await pull("profiles.hearth.internal/none:latest")).toEqual([400, "INVALID_ARGUMENT"]);
+    for (const host of [
+      "profiles.hearth.internal:443",
+      "evil.profiles.hearth.internal",
+      "hearth.internal",
+      "PROFILES.hearth.internal:80",
+    ]) {
+      expect([host, ...(await pull(`${host}/rlm:latest`))]).toEqual([host, 400, "INVALID_ARGUMENT"]);
+    }
+    const { oci_reference: reference } = await get(`/${PULLED}/resolve`);
+    await daemon.call("POST", "/api/oci/images/pull", { reference });
+    const target = "profiles.hearth.internal/rlm:mine";
+    expect(await refused("POST", "/api/oci/images/tag", { reference, target })).toEqual([400, "INVALID_ARGUMENT"]);
+    expect(await refused("POST", "/api/oci/images/push", { reference, target })).toEqual([400, "INVALID_ARGUMENT"]);
+  }, 60_000);
+
+  it("of another platform are refused", async () => {
+    const { oci_reference: reference } = await get(`/${PULLED}/resolve`);
+    const answer = await daemon.call("POST", "/api/oci/images/pull", {
+      reference,
+      platform: "linux/arm64",
+      force: true,
+    });
+    expect(answer.status).toBe(400);
+  });
+});
+
+describe("the daemon", () => {
+  it("runs no apt or dpkg itself: its children are set-up's", () => {
+    expect(readFileSync("src/profiles.ts", "utf8")).not.toMatch(/"(apt-get|dpkg)"/);
+  });
+});
