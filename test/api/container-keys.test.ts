@@ -30,7 +30,8 @@ const NAMED = new Set([
   ...["execInContainer", "streamFromContainer", "listJobs", "getJob", "listProcesses", "signalProcess"],
   ...["containerMetrics", "containerLogs", "listContainerFiles", "uploadContainerArchive", "downloadContainerArchive"],
   ...["getOperation", "cancelOperation", "createTerminalSession", "getTerminalSession", "resizeTerminalSession"],
-  ...["endTerminalSession", "attachTerminal"],
+  ...["endTerminalSession", "attachTerminal", "getContainerNetwork", "setUpContainerNetwork", "getMonitor"],
+  ...["diagnoseContainerNetwork", "getContainerEgress", "listContainerCleanupTasks"],
 ]);
 /** Operations whose answer leaves out what is not of its container. */
 const FILTERED = new Set([
