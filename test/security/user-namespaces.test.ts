@@ -217,7 +217,7 @@ open("/data/mine", "a").write("y"); os.chown("/data/mine", 34, 5); os.chmod("/da
     const open = readdirSync(daemon.run_dir).filter(
       (name) => (statSync(`${daemon.run_dir}/${name}`).mode & 0o077) !== 0,
     );
-    expect(open.sort()).toEqual(["r", "resolv.conf"]);
+    expect(open.sort()).toEqual(["member-resolv.conf", "r", "resolv.conf"]);
     for (const path of [daemon.run_dir, `${daemon.run_dir}/r`]) expect(statSync(path).mode & 0o777).toBe(0o711);
   });
 
