@@ -52,6 +52,8 @@ describe("a route that takes an Idempotency-Key", () => {
     snapshotVolume: () => ["POST", "/api/volumes/keyed/snapshot?execution=sync"],
     deleteVolume: () => ["DELETE", "/api/volumes/keyed"],
     createContainer: () => ["POST", "/api/containers", { name: "keyed" }],
+    // Its answer shows a token, which its record does not keep: services.test.ts.
+    publishService: () => ["POST", "/api/containers/keyed/services", { name: "keyed", target_port: 8_080 }],
     createTerminalSession: () => ["POST", "/api/terminal/sessions", { container_id: "keyed" }],
     createContainers: () => ["POST", "/api/containers/batch?execution=sync", { items: [{ name: "batched" }] }],
     snapshotContainer: () => ["POST", "/api/containers/keyed/snapshot?execution=sync", { name: "keyed" }],

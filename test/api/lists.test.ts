@@ -143,7 +143,9 @@ describe("a list", () => {
     expect(rest.body[kind.field].length).toBeGreaterThanOrEqual(COUNT - 1_000);
     expect(rest.body.next_cursor).toBe(null);
     const whole = await get(`${kind.path}?limit=1000&cursor=${body.next_cursor}`);
-    expect(whole.body).toEqual(rest.body);
+    // A key is in use while the list is read.
+    const still = (answer: unknown) => JSON.stringify(answer, (field, value) => (field === "last_used_at" ? 0 : value));
+    expect(still(whole.body)).toBe(still(rest.body));
     const keys = [...body[kind.field], ...rest.body[kind.field]].map(kind.keyOf);
     expect(new Set(keys).size).toBe(keys.length);
     expect(keys.filter((key) => /\d$/.test(key)).length).toBeGreaterThanOrEqual(COUNT);
