@@ -1,15 +1,20 @@
 /** The conditions that callers of the pool wait for (`watches.ts`), and the errors of these waits and of refused calls. */
 import { AppError } from "../src/base/errors.ts";
 import { dropRefusal, quotaReason, usedUpReason } from "./policy.ts";
-import type { RefuseEffect } from "./protocol.ts";
+import type { PoolEffect, RefuseEffect } from "./protocol.ts";
 import type { PoolState } from "./states.ts";
 import type { Condition } from "./watches.ts";
+
+/** Why the starts of a group ended. */
+export type GiveUp = Pick<PoolEffect & { readonly type: "gave_up" }, "reason" | "code">;
 
 export function refusal(effect: Pick<RefuseEffect, "code" | "reason" | "retry_after" | "state">): AppError {
   const { code, reason, retry_after, state } = effect;
   return new AppError(code, reason, {
     ...(retry_after === undefined ? {} : { retry_after }),
     ...(state === undefined ? {} : { details: { state } }),
+    // Devices are free when their holder ends, which no time tells.
+    ...(code === "CAPACITY_FULL" && retry_after === undefined ? { retryable: false } : {}),
   });
 }
 
@@ -32,7 +37,7 @@ export function goneCondition(state: PoolState, group: string, deadline_ms: numb
 export function warmCondition(
   state: PoolState,
   group: string,
-  giveUps: ReadonlyMap<string, string>,
+  giveUps: ReadonlyMap<string, GiveUp>,
   deadline_ms: number,
 ): Condition {
   return {
@@ -53,7 +58,12 @@ export function warmCondition(
         const why = giveUps.get(group);
         if (beyond !== null) reject(new AppError("QUOTA_EXCEEDED", beyond));
         else if (why !== undefined)
-          reject(new AppError("START_FAILED", `cannot start an instance of ${group}: ${why}`));
+          reject(
+            refusal({
+              code: why.code ?? "START_FAILED",
+              reason: `cannot start an instance of ${group}: ${why.reason}`,
+            }),
+          );
       }
     },
     late: () => {

@@ -18,6 +18,8 @@ import type { PoolState } from "./states.ts";
 /** Notes that a group of the owner needed an instance of the class. The owner null stands for an adopted cell. */
 export function noteNeed(state: PoolState, of: PoolClass, owner: string | null): void {
   const { reserve } = state;
+  // Cells would hold devices.
+  if (of.devices > 0) return;
   renewClaim(reserve, of, owner);
   if (reserve.age_timer === null) armAging(state);
   // The usual case: one class alone has the whole budget, whatever its demand.

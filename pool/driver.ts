@@ -13,8 +13,9 @@
  */
 import type { CancelTimer, Clock } from "../src/base/clock.ts";
 import { AppError, errorText } from "../src/base/errors.ts";
+import { LackingError } from "../src/base/lacking.ts";
 import { LIMITS } from "../src/base/limits.ts";
-import { goneCondition, refusal, warmCondition } from "./conditions.ts";
+import { type GiveUp, goneCondition, refusal, warmCondition } from "./conditions.ts";
 import { Gate, type Pass } from "./gate.ts";
 import type {
   AssignEffect,
@@ -68,7 +69,7 @@ export class Pool<Call, Outcome> {
   readonly #inbox: PoolEvent[] = [];
   readonly #watches: Watches;
   /** Groups that ran out of start attempts, with the reason; kept while a caller waits for a group to be warm. */
-  readonly #giveUps = new Map<string, string>();
+  readonly #giveUps = new Map<string, GiveUp>();
   /** D4. The listener's own failure has nowhere to go and must not stop the pool. */
   readonly #fault = (fault: unknown): void => {
     try {
@@ -317,7 +318,7 @@ export class Pool<Call, Outcome> {
         this.#wake(effect.at_ms);
         break;
       case "gave_up":
-        if (this.#watches.open_count > 0) this.#giveUps.set(effect.group, effect.reason);
+        if (this.#watches.open_count > 0) this.#giveUps.set(effect.group, effect);
         break;
       case "group_gone":
         // Its last call was due when it was set again: it is another group of that name by now.
@@ -443,7 +444,9 @@ export class Pool<Call, Outcome> {
       await this.#within(START_WAIT_MS, "start", () => this.#launcher.start(instance, of));
       this.#feed({ type: "started", instance, now_ms: this.#clock.monotonicMs() });
     } catch (error) {
-      this.#feed({ type: "start_failed", instance, reason: errorText(error), now_ms: this.#clock.monotonicMs() });
+      const lack = error instanceof LackingError ? { lack: error.lack } : {};
+      const reason = errorText(error);
+      this.#feed({ type: "start_failed", instance, reason, ...lack, now_ms: this.#clock.monotonicMs() });
     }
   }
 

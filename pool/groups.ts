@@ -20,12 +20,15 @@ export function setGroup(state: PoolState, key: string, policy: GroupPolicy): vo
   if (group === undefined) {
     const of = classOf(state, policy.class);
     of.member_count += 1;
+    of.devices = policy.devices ?? 0;
     group = new Group(key, of, policy);
     state.groups.set(key, group);
     attach(state, group);
   } else {
     changeGroup(state, group, policy);
   }
+  state.group_set_count += 1;
+  group.order = state.group_set_count;
   review(state, group);
 }
 
@@ -37,6 +40,7 @@ function changeGroup(state: PoolState, group: Group, policy: GroupPolicy): void 
   group.is_retired = false;
   group.policy = effectivePolicy(policy);
   group.warm_retry_at_ms = 0;
+  group.lacking_until_ms = 0;
   attach(state, group);
   for (const instance of group.members) list(state, instance);
   // First: the bounds are wider while a nested call waits.
@@ -98,6 +102,8 @@ export function forgetIfGone(state: PoolState, group: Group): void {
   if (group.members.size > 0 || group.queue.size > 0) return;
   state.timers.cancel(group.warm_timer);
   state.timers.cancel(group.patience_timer);
+  state.timers.cancel(group.lacking_timer);
+  state.lacking.delete(group);
   detach(state, group);
   state.groups.delete(group.key);
   group.class.member_count -= 1;

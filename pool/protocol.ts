@@ -9,6 +9,7 @@
  */
 import type { Clock } from "../src/base/clock.ts";
 import type { ErrorCode } from "../src/base/errors.ts";
+import type { Lack } from "../src/base/lacking.ts";
 
 export interface GroupPolicy {
   /** The class of the group's instances. It never changes. */
@@ -24,6 +25,10 @@ export interface GroupPolicy {
   readonly owner?: string;
   /** The memory limit of one instance, which counts for its owner's memory. 1 unless given. */
   readonly memory_mb?: number;
+  /** Devices of the node that each instance of the class holds (`devices.ts`). 0 unless given. */
+  readonly devices?: number;
+  /** Groups of one family replace each other. */
+  readonly family?: string;
 }
 
 /** Limits on all instances of an owner's groups together; null for no limit. */
@@ -62,7 +67,7 @@ export type PoolEvent = { readonly now_ms: number } & (
   | { readonly type: "started"; readonly instance: string }
   | { readonly type: "specialised"; readonly instance: string }
   /** The start, or the specialising without a call, failed. */
-  | { readonly type: "start_failed"; readonly instance: string; readonly reason: string }
+  | { readonly type: "start_failed"; readonly instance: string; readonly reason: string; readonly lack?: Lack }
   /**
    * A call's result is known. Without `reuse` the instance takes no more calls, and is removed when its last call has
    * finished.
@@ -144,8 +149,8 @@ export type PoolEffect =
   | { readonly type: "remove"; readonly instance: string; readonly reason: RemoveReason }
   /** Replaces the previous wake. */
   | { readonly type: "wake"; readonly at_ms: number }
-  /** `start_attempts_max` starts in a row failed; the waiting calls were refused. */
-  | { readonly type: "gave_up"; readonly group: string; readonly reason: string }
+  /** `start_attempts_max` starts in a row failed, or devices are missing (`code`); the waiting calls were refused. */
+  | { readonly type: "gave_up"; readonly group: string; readonly reason: string; readonly code?: Lack["code"] }
   | { readonly type: "group_gone"; readonly group: string };
 
 export interface GroupStatus {

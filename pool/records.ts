@@ -165,6 +165,8 @@ export class PoolClass {
   retry_at_ms = 0;
   cell_hit_count = 0;
   cell_miss_count = 0;
+  /** Devices that each instance holds. A class with devices has no cells. */
+  devices = 0;
 
   constructor(key: string) {
     this.key = key;
@@ -205,6 +207,11 @@ export class Group {
   /** Set while the queue counts on instances in cleanup. It may fire early and is then set again. */
   patience_timer: Timer<Subject> | null = null;
   last_error: string | null = null;
+  /** The group starts nothing until then: devices are missing (V3 in `devices.ts`). */
+  lacking_until_ms = 0;
+  lacking_timer: Timer<Subject> | null = null;
+  /** Position among all settings of groups: the one that was set last has the highest. */
+  order = 0;
   /** Calls in flight. */
   calls_running = 0;
   /** Sum of `cleaning_count` over its instances. */

@@ -1,6 +1,6 @@
 /** Refusals of calls: of one on its arrival, and of all that wait for a group. */
 import type { ErrorCode } from "../src/base/errors.ts";
-import { dropRefusal } from "./policy.ts";
+import { dropRefusal, retryAfterSeconds } from "./policy.ts";
 import type { DropReason } from "./protocol.ts";
 import type { Group } from "./records.ts";
 import { dequeue } from "./scaling.ts";
@@ -13,6 +13,16 @@ export function refuse(state: PoolState, call: number, code: ErrorCode, reason: 
 
 export function refuseDropped(state: PoolState, call: number, dropped: DropReason, key: string): void {
   state.effects.push({ type: "refuse", call, ...dropRefusal(dropped, key) });
+}
+
+/** Seconds after which a place of the group may be free. */
+export function retryAfter(group: Group): number {
+  return retryAfterSeconds({
+    queued_count: group.queue.size,
+    service_ms: group.service_ms,
+    max_instances: group.policy.max_instances,
+    concurrency: group.concurrency,
+  });
 }
 
 /** Refuses all waiting calls of a group. */

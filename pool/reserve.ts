@@ -47,7 +47,7 @@ export function refill(state: PoolState): void {
 /** Makes a cell of a started instance that no group wants. Returns false if its class has its share. */
 export function keepAsCell(state: PoolState, instance: Instance): boolean {
   const { reserve } = state;
-  if (!reserve.is_open) return false;
+  if (!reserve.is_open || instance.class.devices > 0) return false;
   if (reserve.is_stale) follow(state);
   const { cells, share } = instance.class;
   if (cells.size >= share || state.isBeyond(null)) return false;

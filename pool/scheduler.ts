@@ -16,8 +16,10 @@
  */
 
 import { invariant } from "../src/base/errors.ts";
+import type { Lack } from "../src/base/lacking.ts";
 import { classOf } from "./classes.ts";
 import { ageDemand, dropClass } from "./demand.ts";
+import { devicesFreed, lackDevices, lackReason } from "./devices.ts";
 import { dropGroup, forgetIfGone, retireGroup, setGroup, setOwner } from "./groups.ts";
 import {
   CLOSING_MS_MAX,
@@ -30,14 +32,13 @@ import {
   leastServiceMs,
   predictedWaitMs,
   RECYCLING_MS_MAX,
-  retryAfterSeconds,
   smoothServiceMs,
   timeoutCode,
 } from "./policy.ts";
 import type { PoolEffect, PoolEvent } from "./protocol.ts";
 import { confine, isShareDue, shareOut } from "./quotas.ts";
 import { Call, type Group, type Instance } from "./records.ts";
-import { refuse, refuseDropped, refuseQueue } from "./refusals.ts";
+import { refuse, refuseDropped, refuseQueue, retryAfter } from "./refusals.ts";
 import { adoptCell, backOffClass, closeReserve, keepAsCell, refill, setBudget } from "./reserve.ts";
 import {
   assignFromQueue,
@@ -127,7 +128,7 @@ function handle(state: PoolState, event: PoolEvent): void {
       specialised(state, event.instance);
       break;
     case "start_failed":
-      startFailed(state, event.instance, event.reason);
+      startFailed(state, event.instance, event.reason, event.lack);
       break;
     case "crashed":
       crashed(state, event.instance, event.reason);
@@ -226,22 +227,15 @@ function isHopeless(state: PoolState, group: Group, deadline_ms: number, depth: 
   return wait_ms > deadline_ms - state.now_ms;
 }
 
-function retryAfter(group: Group): number {
-  return retryAfterSeconds({
-    queued_count: group.queue.size,
-    service_ms: group.service_ms,
-    max_instances: group.policy.max_instances,
-    concurrency: group.concurrency,
-  });
-}
-
 function expireCall(state: PoolState, call: Call): void {
   const { group } = call;
   const code = timeoutCode({ wanted_count: group.wanted_count, room: state.room });
   const seconds = retryAfter(group);
+  const lack = lackReason(state, group);
   dequeue(state, call);
   const what = code === "CAPACITY_FULL" ? "no capacity on this node for" : "no instance free before the deadline of";
-  refuse(state, call.id, code, `${what} a call to ${group.key}`, seconds);
+  if (lack !== null) refuse(state, call.id, "CAPACITY_FULL", lack);
+  else refuse(state, call.id, code, `${what} a call to ${group.key}`, seconds);
   forgetIfGone(state, group);
 }
 
@@ -259,12 +253,14 @@ function adopted(state: PoolState, id: string, class_key: string, key: string | 
   const known = key === null ? undefined : state.groups.get(key);
   const group = known?.class === of ? known : null;
   const instance = adoptInstance(state, id, of, group);
+  if (of.devices > 0) state.holders.add(instance);
   if (state.is_draining || (key !== null && (group === null || group.dropped !== null))) {
     terminate(state, instance, "surplus");
     return;
   }
   if (group === null) {
-    adoptCell(state, instance);
+    if (of.devices > 0) terminate(state, instance, "surplus");
+    else adoptCell(state, instance);
     return;
   }
   move(state, instance, "bind");
@@ -279,6 +275,7 @@ function started(state: PoolState, id: string): void {
   if (instance === null) return;
   invariant(instance.state === "starting", `${id} started while ${instance.state}`);
   state.tally.started_count += 1;
+  if (instance.class.devices > 0) state.holders.add(instance);
   const meant = instance.group;
   placeStarted(state, instance);
   // It may have been the last of a superseded version, and went to another group.
@@ -314,13 +311,17 @@ function specialised(state: PoolState, id: string): void {
   if (!assignFromQueue(state, instance)) rest(state, instance);
 }
 
-function startFailed(state: PoolState, id: string, reason: string): void {
+function startFailed(state: PoolState, id: string, reason: string, lack?: Lack): void {
   const instance = find(state, id);
   if (instance === null) return;
   invariant(
     instance.state === "starting" || instance.state === "specialising",
     `the start of ${id} failed while ${instance.state}`,
   );
+  if (lack !== undefined) {
+    lackDevices(state, instance, reason, lack);
+    return;
+  }
   state.tally.start_failed_count += 1;
   const { group } = instance;
   terminate(state, instance, "start_failed");
@@ -408,6 +409,7 @@ function removed(state: PoolState, id: string): void {
   invariant(instance.state === "terminating", `P5: ${id} was removed while ${instance.state}`);
   const { group } = instance;
   move(state, instance, "vanish");
+  devicesFreed(state, instance);
   if (group !== null) forgetIfGone(state, group);
 }
 
@@ -444,6 +446,7 @@ function fireDue(state: PoolState): void {
       }
     } else {
       if (subject.warm_timer === timer) subject.warm_timer = null;
+      else if (subject.lacking_timer === timer) subject.lacking_timer = null;
       else subject.patience_timer = null;
       review(state, subject);
     }

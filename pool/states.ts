@@ -11,7 +11,8 @@
  *     are wider, `expecting` the groups with waiting calls and earmarked starts. A group asks for what its own bounds
  *     allow (`asked_count`) and wants what its owner's limits grant it of that: all of it where there are none. It asks
  *     for nothing in place of an instance in cleanup while its first call is patient (`patienceEndsAt`).
- *     Counted in places: `concurrency` of them per instance that starts or is in cleanup.
+ *     Counted in places: `concurrency` of them per instance that starts or is in cleanup. It asks for nothing while it lacks
+ *     devices (V3 in `devices.ts`).
  * S5. A class is known while it has a group or an instance, or demand for cells. An instance and its group are of one
  *     class.
  * S6. `takeCall`, `endCall` and the end of an instance alone change `running_count` and the sums of it. Calls in cleanup
@@ -73,6 +74,10 @@ export class PoolState {
   readonly owners = new Map<string, Owner>();
   /** Owners whose groups stand in line, and whose room may have grown. */
   readonly stirred = new Set<Owner>();
+  /** Started instances with devices, and the groups that lack some (`devices.ts`). */
+  readonly holders = new Set<Instance>();
+  readonly lacking = new Set<Group>();
+  group_set_count = 0;
   /** Classes with `delayed` owners. */
   readonly delaying = new Set<PoolClass>();
   readonly reserve: Reserve;
@@ -356,7 +361,7 @@ function noteBlocked(state: PoolState, group: Group): void {
 
 /** Recomputes what a group wants (S4) and which of its idle instances may go (S3), after its size, queue or policy changed. */
 export function review(state: PoolState, group: Group): void {
-  const isClosed = state.is_draining || group.dropped !== null;
+  const isClosed = state.is_draining || group.dropped !== null || state.now_ms < group.lacking_until_ms;
   group.asked_count = isClosed
     ? 0
     : wantedStarts({

@@ -1,7 +1,11 @@
 /** The bounds of GPUs and of the files that describe them, a part of LIMITS. */
 export const GPU_LIMITS = {
-  /** GPUs of one container, and of one instance of a function. */
+  /** GPUs of one container. */
   gpus_max: 64,
+  /** GPUs of one instance of a function. */
+  function_gpus_max: 8,
+  /** A version of a function that lacks GPUs looks again after this time; earlier if an instance gives GPUs back. */
+  devices_retry_ms: 250,
   /** GPUs that a tenant may hold unless the operator sets another number. */
   tenant_gpus_default: 1,
   /**

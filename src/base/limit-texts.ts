@@ -94,6 +94,7 @@ const LIMIT_GROUPS = {
     result_bytes_max: "Size of a handler's result as JSON.",
     resident_calls_max: "Largest instance_concurrency.",
     instance_calls_max: "Largest instance_calls_max.",
+    function_gpus_max: "Largest gpu_count of a function.",
     function_secrets_max: "Secrets that a function has as files.",
     secret_files_bytes_max: "Size of all secrets that a function has as files.",
     version_note_length_max: "Length of a version's note.",

@@ -55,6 +55,14 @@ function classOf(runtime: Runtime, files: RuntimeFiles | null, image: string): I
   return { key, image, scratch_mb, runtime_directory: files?.path ?? null, resident };
 }
 
+/** Returns a class whose instances hold GPUs. Two tenants have two classes: the GPUs count for a tenant from the start on. */
+function withGpus(of: InstanceClass, { tenant_id, gpu_count: count = 0 }: ClassFields): InstanceClass {
+  if (count === 0) return of;
+  const digest = createHash("sha256").update(JSON.stringify([of.key, tenant_id, { count }]));
+  const key = `${of.key.slice(0, -DIGEST_LENGTH)}${digest.digest("hex").slice(0, DIGEST_LENGTH)}`;
+  return { ...of, key, gpus: { tenant_id, count } };
+}
+
 export interface ClassesOptions {
   readonly runtimes: ReadonlyMap<string, Runtime>;
   /** Directory of this daemon for the copies of their files. */
@@ -75,7 +83,8 @@ interface Known {
 }
 
 /** The fields of a version that its class depends on, beside the image. */
-export type ClassFields = Pick<FunctionRecord, "runtime" | "oci" | "tenant_id">;
+export type ClassFields = Pick<FunctionRecord, "runtime" | "oci" | "tenant_id"> &
+  Partial<Pick<FunctionRecord, "gpu_count">>;
 
 /** An earlier image of a profile, as the store of images had it at the last look. */
 interface Earlier {
@@ -126,7 +135,11 @@ export class Classes {
   }
 
   /** Returns the class of a version on `image`. Null: that of a new version of a profile. */
-  made({ runtime, oci, tenant_id }: ClassFields, image: string | null): InstanceClass {
+  made(version: ClassFields, image: string | null): InstanceClass {
+    return withGpus(this.#madeOf(version, image), version);
+  }
+
+  #madeOf({ runtime, oci, tenant_id }: ClassFields, image: string | null): InstanceClass {
     const present = this.of({ runtime });
     if (image === null || (!oci && image === present.image)) return present;
     const made_of = this.#options.runtimes.get(runtime);
@@ -141,13 +154,14 @@ export class Classes {
     const made = this.made(version, image);
     const known = this.#by_key.get(made.key);
     if (known !== undefined) return known.class;
-    this.#by_key.set(made.key, { class: made, present: version.oci ? null : this.of(version) });
+    this.#by_key.set(made.key, { class: made, present: version.oci ? null : this.made(version, null) });
     return made;
   }
 
-  /** Forgets the class of a tenant's image, once no group has it. Returns false for another one, which stays. */
+  /** Forgets the class of a tenant's image or with GPUs, once no group has it. Returns false for another one, which stays. */
   release(key: string): boolean {
-    if (this.#by_key.get(key)?.present !== null) return false;
+    const known = this.#by_key.get(key);
+    if (known === undefined || (known.present !== null && known.class.gpus === undefined)) return false;
     return this.#by_key.delete(key);
   }
 

@@ -62,7 +62,7 @@ export class Groups {
     const concurrency = record.instance_concurrency;
     const is_ungated = version.runtime.serving.kind === "resident";
     const policy = { min_instances, max_instances, queue_max, owner, memory_mb, concurrency, is_ungated };
-    pool.setGroup(group, { class: of, ...policy });
+    pool.setGroup(group, { class: of, ...policy, devices: record.gpu_count, family: record.id });
   }
 
   /** The version is not current any more: its calls finish, its idle instances stay for the grace period of a rollback. */
@@ -95,6 +95,8 @@ export class Groups {
 
   /** How many instances a version that takes over from this one needs so that none of its first calls is cold. */
   heirCount(record: FunctionRecord): number {
+    // They may be all that the node has.
+    if (record.gpu_count > 0) return 0;
     const { ready_count, busy_count, recycling_count } = this.#options.pool.status(groupKey(record.id, record.version));
     return ready_count + busy_count + recycling_count;
   }

@@ -25,6 +25,7 @@ const created: FunctionRecord = {
   secrets: [],
   egress: "on",
   instance_concurrency: 1,
+  gpu_count: 0,
   instance_calls_max: null,
   protocol: null,
   code_sha256: null,

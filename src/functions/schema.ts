@@ -55,6 +55,7 @@ const secretFiles = z
   .refine((names) => new Set(names).size === names.length, { error: "must not contain a name twice" });
 const instanceConcurrency = whole(1, LIMITS.resident_calls_max);
 const instanceCallsMax = whole(1, LIMITS.instance_calls_max).nullish();
+const gpuCount = whole(0, LIMITS.function_gpus_max);
 const protocol = z.enum(["http", "lambda"]).nullish();
 const codeDigest = z
   .string()
@@ -82,6 +83,7 @@ const ABOUT = {
   egress: 'Outbound traffic of instances: "on", "off", or a list of allowed destinations ("203.0.113.0/24:443/tcp").',
   instance_concurrency: "Calls that one instance serves at the same time; above 1 for resident runtimes alone.",
   instance_calls_max: "Calls after which an instance is replaced; null means no limit.",
+  gpu_count: `GPUs that each instance holds alone; at most ${LIMITS.function_gpus_max}.`,
   protocol:
     "How a command of the runtime custom takes calls: http (POST / on $PORT) or lambda (AWS Lambda Runtime API); null for other runtimes.",
   code_sha256: "Digest of the code, which instances have at /function; null if there is none.",
@@ -179,6 +181,7 @@ export const createFunction = z
     egress: egress.default("on").describe(ABOUT.egress),
     instance_concurrency: instanceConcurrency.default(1).describe(ABOUT.instance_concurrency),
     instance_calls_max: instanceCallsMax.describe(ABOUT.instance_calls_max),
+    gpu_count: gpuCount.default(0).describe(ABOUT.gpu_count),
     protocol: protocol.describe(ABOUT.protocol),
     code_sha256: codeDigest.describe(`${ABOUT.code_sha256} It must have been uploaded.`),
     note: note.describe(ABOUT.note),
@@ -219,6 +222,7 @@ export const updateFunction = z
     egress: egress.optional().describe(ABOUT.egress),
     instance_concurrency: instanceConcurrency.optional().describe(ABOUT.instance_concurrency),
     instance_calls_max: instanceCallsMax.describe(ABOUT.instance_calls_max),
+    gpu_count: gpuCount.optional().describe(ABOUT.gpu_count),
     protocol: protocol.describe(ABOUT.protocol),
     code_sha256: codeDigest.describe(`${ABOUT.code_sha256} It must have been uploaded.`),
     note: note.describe(ABOUT.note),
@@ -279,6 +283,7 @@ export const functionRecord = z
     egress: z.union([z.enum(["on", "off"]), z.array(z.string())]).describe(ABOUT.egress),
     instance_concurrency: z.int().describe(ABOUT.instance_concurrency),
     instance_calls_max: z.int().nullable().describe(ABOUT.instance_calls_max),
+    gpu_count: z.int().describe(ABOUT.gpu_count),
     protocol: z.enum(["http", "lambda"]).nullable().describe(ABOUT.protocol),
     code_sha256: z.string().nullable().describe(ABOUT.code_sha256),
     code_size_bytes: z.int().nullable().describe(ABOUT.code_size_bytes),
@@ -321,6 +326,7 @@ export type VersionedFields = Pick<
   | "egress"
   | "instance_concurrency"
   | "instance_calls_max"
+  | "gpu_count"
   | "protocol"
   | "code_sha256"
   | "code_size_bytes"
@@ -344,6 +350,7 @@ export const versionRecord = functionRecord
     egress: true,
     instance_concurrency: true,
     instance_calls_max: true,
+    gpu_count: true,
     protocol: true,
     code_sha256: true,
     code_size_bytes: true,

@@ -346,6 +346,7 @@ export const EXTRA_CREATE_FIELDS: Readonly<Record<string, string>> = {
   no_cache: "whether a build runs every step",
   image: "the image of instances",
   oci: "whether the image is the tenant's own",
+  gpu_count: "GPUs that each instance of a function holds alone",
   instance_concurrency: "calls that an instance serves at the same time",
   instance_calls_max: "calls after which an instance is replaced",
   protocol: "how a program of the runtime custom takes calls",

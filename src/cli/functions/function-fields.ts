@@ -77,6 +77,7 @@ export const FIELDS: readonly Field[] = [
     isNumber: true,
     isNullable: true,
   },
+  { name: "gpu_count", value: "<n>", about: "GPUs that each instance holds alone", isNumber: true },
   {
     name: "protocol",
     value: "<name>",

@@ -4,8 +4,10 @@
  */
 import { PATH_INSIDE, RUNTIME_INSIDE } from "../../base/container-environment.ts";
 import { LIMITS } from "../../base/limits.ts";
+import type { PlacedGpus } from "../gpu/edits.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { InstanceClass } from "../ports/instances.ts";
+import { gpuAnnotation, gpuDevices, gpuHooks, gpuMounts } from "./gpus.ts";
 
 /** Path of minit inside: on the runtime's own /dev, so that the image needs no mount point for it. */
 export const MINIT_INSIDE = "/dev/init";
@@ -43,6 +45,7 @@ export interface InstanceSpec {
   readonly class: InstanceClass;
   /** Where the root of the pinned image is mounted. */
   readonly pinned: string;
+  readonly gpus: PlacedGpus | null;
 }
 
 /** Annotation with the key of an instance's class, for a later process. */
@@ -125,18 +128,21 @@ export function instanceConfig(spec: InstanceSpec): object {
       ...kernelMounts(spec.class.scratch_mb),
       tmpfs("/tmp", "mode=1777", ...scratch(spec.class.scratch_mb)),
       ...sharedFiles(spec),
+      ...gpuMounts(spec.gpus),
     ],
+    ...gpuHooks(spec.gpus),
     annotations: {
       [CLASS_ANNOTATION]: spec.class.key,
       [IMAGE_ANNOTATION]: spec.class.image,
       ...(spec.class.resident === null ? {} : { [RESIDENT_ANNOTATION]: "true" }),
+      ...gpuAnnotation(spec.gpus),
       ...("bpf_base64" in spec.seccomp ? { "run.oci.seccomp_bpf_data": spec.seccomp.bpf_base64 } : {}),
     },
     linux: {
       cgroupsPath: spec.cgroup,
       namespaces: namespaces(spec.netns),
       resources: {
-        devices: [{ allow: false, access: "rwm" }],
+        devices: [{ allow: false, access: "rwm" }, ...gpuDevices(spec.gpus)],
         memory: { limit: LIMITS.memory_limit_mb_default * 1024 * 1024 },
         pids: { limit: LIMITS.instance_pids_max },
       },

@@ -9,7 +9,8 @@
 import { stat } from "node:fs/promises";
 import type { Clock } from "../../base/clock.ts";
 import { each } from "../../base/concurrency.ts";
-import { AppError, errorText } from "../../base/errors.ts";
+import { errorText } from "../../base/errors.ts";
+import { LackingError } from "../../base/lacking.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import { counted } from "../../base/plurals.ts";
@@ -156,7 +157,7 @@ export class LocalGpus implements Gpus {
       throw full(`no such GPU on this node: ${unknown} (it has ${counted(gpus.length, "GPU")})`, NO_IDS);
     }
     const max = this.#gpusMax(tenant_id);
-    if (max !== null && this.countOf(tenant_id) + gpu_count > max) throw quotaExceeded("gpus_max", max, gpu_count);
+    if (max !== null) this.#checkQuota(max, this.countOf(tenant_id) + gpu_count - max, gpu_count);
     const wanted = gpu_ids.length > 0 ? gpu_ids.flatMap((id) => known.get(id) ?? []) : gpus;
     const chosen: KnownGpu[] = [];
     for (const gpu of wanted) {
@@ -166,7 +167,16 @@ export class LocalGpus implements Gpus {
       else if (gpu_ids.length > 0) throw full(`GPU in use: ${gpu.gpu_id}`, IN_USE);
     }
     if (chosen.length === gpu_count) return chosen;
-    throw full(`not enough free GPUs on this node: ${gpu_count} requested (${chosen.length} free)`, IN_USE);
+    const free_count = chosen.length;
+    const text = `not enough free GPUs on this node: ${gpu_count} requested (${free_count} free)`;
+    throw full(text, IN_USE, gpu_count - free_count);
+  }
+
+  #checkQuota(max: number, missing_count: number, gpu_count: number): void {
+    if (missing_count <= 0) return;
+    const { message, details, hint } = quotaExceeded("gpus_max", max, gpu_count);
+    const lack = { code: "QUOTA_EXCEEDED", missing_count: gpu_count > max ? null : missing_count } as const;
+    throw new LackingError(lack, message, { ...(details && { details }), ...(hint !== null && { hint }) });
   }
 }
 
@@ -193,6 +203,6 @@ const NO_IDS = "leave gpu_ids out to get any free GPUs; GET /api/system/info sho
 const IN_USE = "retry when a container or an instance that holds GPUs has stopped";
 
 /** No retry after a fixed time helps: a GPU is free when its holder ends. */
-function full(message: string, hint: string): AppError {
-  return new AppError("CAPACITY_FULL", message, { retryable: false, hint });
+function full(message: string, hint: string, missing_count: number | null = null): LackingError {
+  return new LackingError({ code: "CAPACITY_FULL", missing_count }, message, { hint });
 }

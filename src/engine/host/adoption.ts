@@ -22,6 +22,7 @@ import { errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import { CLASS_ANNOTATION, IMAGE_ANNOTATION, RESIDENT_ANNOTATION } from "../bundles/instance.ts";
+import { GPUS_ANNOTATION, type GpuNote } from "../gpu/edits.ts";
 import { findProcesses } from "../kernel/command-lines.ts";
 import { containerProcesses, listGroups, readOomKills } from "../kernel/control-groups.ts";
 import { MinitClient } from "../minit/instance-client.ts";
@@ -74,12 +75,15 @@ export interface Survivor {
   readonly image: string;
   readonly mark: string | null;
   readonly is_furnished: boolean;
+  /** Null: none. */
+  readonly gpus: GpuNote | null;
 }
 
-/** A container that is to be reaped; nobody may get its slot before that. */
+/** A container that is to be reaped; nobody may get its slot or its GPUs before that. */
 export interface Doomed {
   readonly id: string;
   readonly slot: NetworkSlot;
+  readonly gpus: GpuNote | null;
 }
 
 export interface Sorted {
@@ -166,15 +170,17 @@ export class Leftovers {
       const policy = attachedPolicy(bundle);
       if (policy !== null) network.keepPolicy(slot, policy);
       const found = { id, bundle, slot, hasResident, isAttached: policy !== null };
-      const survivor = starting.has(bundle) ? null : await this.#survivor(found);
-      if (survivor === null) doomed.push({ id, slot });
+      // Cells have no GPUs: it was started for a call that nobody waits for any more.
+      const isSpare = made.gpus !== null && textOf(bundle, MARK) === null;
+      const survivor = starting.has(bundle) || isSpare ? null : await this.#survivor(found);
+      if (survivor === null) doomed.push({ id, slot, gpus: made.gpus });
       else survivors.push({ ...survivor, ...made });
     });
     return { survivors, doomed, unknown };
   }
 
   /** A1 to A3. Null when the container is not to live on. */
-  async #survivor(leftover: Leftover): Promise<Omit<Survivor, "class" | "image"> | null> {
+  async #survivor(leftover: Leftover): Promise<Omit<Survivor, "class" | "image" | "gpus"> | null> {
     const { id, bundle, slot, hasResident, isAttached } = leftover;
     const { clock, mode, places, network } = this.#options;
     const group = `${places.cgroup}/${id}`;
@@ -232,7 +238,7 @@ export function writeFingerprint(file: string, fingerprint: string): void {
   renameSync(`${file}.new`, file);
 }
 
-interface Configured extends Pick<Survivor, "class" | "image"> {
+interface Configured extends Pick<Survivor, "class" | "image" | "gpus"> {
   /** NaN if the configuration cannot be read. */
   readonly uid: number;
   readonly hasResident: boolean;
@@ -247,9 +253,10 @@ function configured(bundle: string): Configured {
     };
     const { [CLASS_ANNOTATION]: key = "", [IMAGE_ANNOTATION]: image = "" } = config.annotations ?? {};
     const hasResident = config.annotations?.[RESIDENT_ANNOTATION] !== undefined;
-    return { uid: config.process.user.uid, class: key, image, hasResident };
+    const gpus: GpuNote | null = JSON.parse(config.annotations?.[GPUS_ANNOTATION] ?? "null");
+    return { uid: config.process.user.uid, class: key, image, hasResident, gpus };
   } catch {
-    return { uid: Number.NaN, class: "", image: "", hasResident: false };
+    return { uid: Number.NaN, class: "", image: "", hasResident: false, gpus: null };
   }
 }
 

@@ -14,6 +14,8 @@ import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { type InstanceSpec, instanceConfig } from "../bundles/instance.ts";
+import type { PlacedGpus } from "../gpu/edits.ts";
+import type { TakenGpus } from "../gpu/gpus.ts";
 import {
   FURNISHED,
   fingerprintOf,
@@ -31,6 +33,7 @@ import type { Census, StartTask } from "../host/thread.ts";
 import type { MountedImage } from "../images/image-store.ts";
 import type { EnteredImage } from "../images/mounted-images.ts";
 import { applyLimits, readMemoryUsedMb, readOomKills, writeShare } from "../kernel/control-groups.ts";
+import type { LauncherClient } from "../launcher/launcher.ts";
 import { PROTOCOL_VERSION } from "../minit/answers.ts";
 import { MinitClient } from "../minit/instance-client.ts";
 import type { NetworkSlot } from "../network/network.ts";
@@ -47,6 +50,7 @@ import type {
 import type { Resident } from "../ports/residents.ts";
 import { attachTo, isNothing } from "./attachment.ts";
 import { ForeignRoots } from "./foreign-roots.ts";
+import { type GpuRoot, GpuRoots } from "./gpu-roots.ts";
 import { openResident } from "./resident-start.ts";
 
 /** Time that a container may take to end after minit was asked to. */
@@ -64,6 +68,13 @@ const ANY_CLASS: InstanceClass = {
   runtime_directory: "/",
   resident: { argv: [], open_timeout_ms: 0 },
   foreign: { pinned_files: { "/dev/file": "/file" } },
+};
+const ANY_GPUS: PlacedGpus = {
+  note: { tenant_id: "", gpus: [], environment: {} },
+  nodes: [{ source: "", target: "", type: "c", major: 0, minor: 0, access: "rw", mode: 0, uid: 0, gid: 0 }],
+  mounts: [{ source: "", target: "", is_executable: true }],
+  hooks: [],
+  gids: [],
 };
 /** Function instances have none. */
 const NO_CAPABILITIES: readonly string[] = [];
@@ -91,6 +102,7 @@ interface Starting {
   readonly image: MountedImage;
   readonly slot: NetworkSlot;
   readonly leaveImage: () => void;
+  readonly taken: TakenGpus | null;
 }
 
 export class LocalInstances implements Instances {
@@ -106,6 +118,7 @@ export class LocalInstances implements Instances {
   #clearing: Promise<unknown> = Promise.resolve();
   readonly #fingerprint_file: string;
   readonly #foreignRoots: ForeignRoots;
+  readonly #gpuRoots: GpuRoots;
   #filter: Filter | null = null;
 
   constructor(host: EngineHost) {
@@ -113,6 +126,7 @@ export class LocalInstances implements Instances {
     this.#host = host;
     this.#fingerprint_file = `${config.run_dir}/fingerprint`;
     this.#foreignRoots = new ForeignRoots((work) => host.retried(work));
+    this.#gpuRoots = new GpuRoots(host);
     this.#leftovers = new Leftovers({
       clock,
       log,
@@ -136,8 +150,10 @@ export class LocalInstances implements Instances {
   }
 
   /** Looks at the instances that an earlier process left. */
-  sort(): Promise<Sorted> {
-    return this.#leftovers.sort();
+  async sort(): Promise<Sorted> {
+    const sorted = await this.#leftovers.sort();
+    for (const { id, gpus } of [...sorted.survivors, ...sorted.doomed]) this.#host.gpus.keep(id, id, gpus);
+    return sorted;
   }
 
   /**
@@ -194,22 +210,28 @@ export class LocalInstances implements Instances {
     }
     this.#moving.add(id);
     try {
-      return await this.#host.retried(async () => {
+      return await this.#host.retried(async (launcher) => {
         const begun_ms = clock.monotonicMs();
+        const taken = await this.#take(id, of);
         const { image, leave } = await this.#enter(of).catch((cause) => {
+          this.#host.gpus.release(id);
           throw new AppError("START_FAILED", errorText(cause), { cause });
         });
+        let isDiscarded = false;
         try {
           await this.#foreignRoots.prepare(image, of).catch((cause) => {
             throw new AppError("START_FAILED", errorText(cause), { cause });
           });
           const image_ms = clock.monotonicMs() - begun_ms;
           const slot = await this.#host.acquire();
+          isDiscarded = true;
           failpoint("engine.start.slot");
           const network_ms = clock.monotonicMs() - begun_ms - image_ms;
-          return await this.#startIn({ id, of, image, slot, leaveImage: leave }, { image_ms, network_ms });
+          const starting = { id, of, image, slot, leaveImage: leave, taken };
+          return await this.#startIn(launcher, starting, { image_ms, network_ms });
         } catch (error) {
           leave();
+          if (!isDiscarded) this.#host.gpus.release(id);
           throw error;
         }
       });
@@ -291,6 +313,12 @@ export class LocalInstances implements Instances {
     }
   }
 
+  /** Rejects with a LackingError if there are no GPUs for an instance of the class. */
+  #take(id: string, { gpus }: InstanceClass): Promise<TakenGpus | null> {
+    if (gpus === undefined) return Promise.resolve(null);
+    return this.#host.gpus.take(id, { tenant_id: gpus.tenant_id, id }, { gpu_count: gpus.count, gpu_ids: [] });
+  }
+
   /** Mounts the image of a class, where it is not, until `leave`. The pinned one needs nothing and cannot fail. */
   async #enter({ image }: InstanceClass): Promise<EnteredImage> {
     const { images } = this.#host;
@@ -299,15 +327,17 @@ export class LocalInstances implements Instances {
   }
 
   async #startIn(
+    launcher: LauncherClient,
     starting: Starting,
     { image_ms, network_ms }: { readonly image_ms: number; readonly network_ms: number },
   ): Promise<Instance> {
     const { clock } = this.#host.options;
-    const { id, of, slot, leaveImage } = starting;
+    const { id, of, slot, leaveImage, image, taken } = starting;
     const bundle = this.#bundle(id);
     try {
       const runtime_root = this.#host.instances.runtime;
-      const task: StartTask = { spec: this.#spec(starting), bundle, listen_path: `${bundle}/s`, runtime_root };
+      const own = taken && (await this.#gpuRoots.begin(launcher, { bundle, image: image.path, uid: slot.uid, taken }));
+      const task: StartTask = { spec: this.#spec(starting, own), bundle, listen_path: `${bundle}/s`, runtime_root };
       const starting_ms = clock.monotonicMs();
       const { rootfs_ms } = await this.#host.task<{ rootfs_ms: number }>("start", task);
       const { client, nonce } = await MinitClient.connect(task.listen_path, LIMITS.start_timeout_ms, clock);
@@ -320,13 +350,17 @@ export class LocalInstances implements Instances {
     } catch (cause) {
       await this.#discard(id, slot, true);
       throw new AppError("START_FAILED", errorText(cause), { cause });
+    } finally {
+      if (taken !== null) await this.#gpuRoots.end(launcher, bundle);
     }
   }
 
   #hold({ id, nonce, ...kept }: Holding, timings: StartTimings): Instance {
     const { minit, resident, slot } = kept;
     this.#held.set(id, { ...kept, removed: Promise.withResolvers(), isRemoving: false, attaching: Promise.resolve() });
-    return { id, nonce, address: slot.address, uid: slot.uid, minit, resident, timings };
+    const { environment } = this.#host.gpus.heldBy(id);
+    const own = Object.keys(environment).length === 0 ? {} : { gpu_environment: environment };
+    return { id, nonce, address: slot.address, uid: slot.uid, minit, resident, timings, ...own };
   }
 
   #discard(id: string, slot: NetworkSlot, isStarting: boolean): Promise<boolean> {
@@ -337,7 +371,7 @@ export class LocalInstances implements Instances {
   #fingerprint(): string {
     const { config, minit } = this.#host.options;
     invariant(this.#filter !== null, "there is a filter");
-    const any = { id: "", rootfs: "", uid: 0, netns: "", cgroup: "", class: ANY_CLASS, pinned: "" };
+    const any = { id: "", rootfs: "", uid: 0, netns: "", cgroup: "", class: ANY_CLASS, pinned: "", gpus: ANY_GPUS };
     const serving = [RESIDENT_ENVIRONMENT, LIMITS.resident_calls_max];
     const made = instanceConfig({ ...any, minit, resolv_conf: this.#host.resolv_conf, seccomp: this.#filter });
     const { command, version } = this.#host.runtime;
@@ -352,11 +386,11 @@ export class LocalInstances implements Instances {
     return `${this.#host.instances.cgroup}/${id}`;
   }
 
-  #spec({ id, of, image, slot }: Omit<Starting, "leaveImage">): InstanceSpec {
+  #spec({ id, of, image, slot }: Omit<Starting, "leaveImage" | "taken">, own: GpuRoot | null = null): InstanceSpec {
     invariant(this.#filter !== null, "the engine has booted");
     return {
       id,
-      rootfs: image.path,
+      rootfs: own?.rootfs ?? image.path,
       minit: this.#host.options.minit,
       resolv_conf: this.#host.resolv_conf,
       uid: slot.uid,
@@ -365,6 +399,7 @@ export class LocalInstances implements Instances {
       seccomp: this.#filter,
       class: of,
       pinned: this.#host.images.pinned.path,
+      gpus: own?.gpus ?? null,
     };
   }
 

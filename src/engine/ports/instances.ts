@@ -36,6 +36,8 @@ export interface InstanceClass {
   readonly resident: ResidentProgram | null;
   /** Given for an image that anybody may have made. Absent: a profile, which has all directories of instances. */
   readonly foreign?: ForeignRoot;
+  /** GPUs that each instance holds for a tenant from its start until nothing of it is left. Absent: none. */
+  readonly gpus?: { readonly tenant_id: string; readonly count: number };
 }
 
 /** Directories and programs for instances whose image is not a profile. */
@@ -62,6 +64,8 @@ export interface Instance {
   /** The open process of a class with `resident`, which takes up to `LIMITS.resident_calls_max` calls at a time. */
   readonly resident: Resident | null;
   readonly timings: StartTimings;
+  /** Variables of its GPUs for all its programs; absent without GPUs. */
+  readonly gpu_environment?: Readonly<Record<string, string>>;
 }
 
 /** Files and network of a function's version, as an instance gets them when it is bound. */
@@ -147,8 +151,8 @@ export interface Adopted {
 
 export interface Instances {
   /**
-   * Starts a container of a class and waits for its minit, and until the resident process of the class is open. The host
-   * keeps the class's key for a later process. On rejection (START_FAILED) nothing of it is left. The message of a
+   * Takes the GPUs of a class, starts a container and waits for its minit, and until the resident process of the class is open. The host
+   * keeps the class's key for a later process. On rejection (START_FAILED, or a LackingError without free GPUs) nothing of it is left. The message of a
    * resident process that failed has the end of its output.
    */
   start(id: string, of: InstanceClass): Promise<Instance>;

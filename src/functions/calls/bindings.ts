@@ -101,7 +101,8 @@ export class Bindings {
     const version = this.#version(group);
     const begun_ms = this.#options.clock.monotonicMs();
     failpoint("functions.bind.begun");
-    const environment = isPlain(version) ? plainEnvironment(version.record) : null;
+    const own = isPlain(version) ? plainEnvironment(version.record) : null;
+    const environment = own && withGpus(instance, own);
     if (environment === null) return this.#furnish(instance, version, begun_ms, hasOomKill);
     this.#mark(instance, version);
     return { environment, fault: null, load_ms: null, cell_ms: this.#options.clock.monotonicMs() - begun_ms };
@@ -120,13 +121,14 @@ export class Bindings {
     this.#limit(instance, version.record);
     const environment = plainEnvironment(version.record);
     const bound = { fault: null, load_ms: null, cell_ms: 0 };
-    return environment === null ? this.#readopt(version, bound) : { ...bound, environment };
+    if (environment === null) return this.#readopt(instance, version, bound);
+    return { ...bound, environment: withGpus(instance, environment) };
   }
 
-  async #readopt(version: Prepared, bound: Omit<Bound, "environment">): Promise<Bound> {
+  async #readopt(instance: Instance, version: Prepared, bound: Omit<Bound, "environment">): Promise<Bound> {
     const values = await this.#secrets(version.record);
     return values instanceof Map
-      ? { ...bound, environment: resolved(version.record.environment, values) }
+      ? { ...bound, environment: withGpus(instance, resolved(version.record.environment, values)) }
       : { ...bound, environment: {}, fault: values };
   }
 
@@ -167,7 +169,7 @@ export class Bindings {
     const { record, group } = version;
     const values = await this.#found(instance, record);
     if (!(values instanceof Map)) return this.#faulty(group, values, { begun_ms, load_ms: null });
-    const environment = resolved(record.environment, values);
+    const environment = withGpus(instance, resolved(record.environment, values));
     try {
       const tooLarge = secretFilesFault(record, values);
       if (tooLarge !== null) return this.#faulty(group, tooLarge, { begun_ms, load_ms: null });
@@ -276,6 +278,11 @@ function isPlain({ record, runtime }: Prepared): boolean {
 function plainEnvironment({ environment }: FunctionRecord): Readonly<Record<string, string>> | null {
   const hasSecret = Object.values(environment).some((value) => typeof value !== "string");
   return hasSecret ? null : (environment as Readonly<Record<string, string>>);
+}
+
+/** Variables of the GPUs of an instance, and those of its version, which override them. */
+function withGpus({ gpu_environment }: Instance, own: Readonly<Record<string, string>>): Bound["environment"] {
+  return gpu_environment === undefined ? own : { ...gpu_environment, ...own };
 }
 
 /** Names of all secrets of a version, as files and in its environment. */

@@ -12,6 +12,7 @@ import type { Invoked, InvokeInfo, Launcher } from "../../../pool/index.ts";
 import type { Clock } from "../../base/clock.ts";
 import { errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
+import { LackingError } from "../../base/lacking.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { Adopted, Instance, Instances } from "../../engine/ports.ts";
@@ -110,8 +111,11 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       this.#starting.set(id, starting);
       this.#hold(await starting, null);
     } catch (error) {
-      // The pool tries again and tells callers only in the end, and nobody when the start was for the reserve.
-      this.#log.warn("cannot start an instance", { instance: id, error: errorText(error) });
+      // The pool tries again and tells callers only in the end, and nobody when the start was for the reserve. It looks
+      // several times a second for GPUs.
+      if (!(error instanceof LackingError)) {
+        this.#log.warn("cannot start an instance", { instance: id, error: errorText(error) });
+      }
       throw error;
     } finally {
       this.#starting.delete(id);

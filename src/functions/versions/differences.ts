@@ -20,6 +20,7 @@ export const VERSIONED_FIELDS = [
   "egress",
   "instance_concurrency",
   "instance_calls_max",
+  "gpu_count",
   "protocol",
 ] as const satisfies readonly (keyof VersionedFields)[];
 
