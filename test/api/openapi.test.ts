@@ -180,6 +180,12 @@ const ORDER = [
 
 /** Operations that have ended are all that a test can plant; the others need more than one example gives. */
 const UNSENT = [
+  // The machine's apt sources decide whether it lists any, and the others need releases of this node: profiles.test.ts.
+  "profileUpdates",
+  "getRelease",
+  "diffReleases",
+  "promoteProfile",
+  "rollbackProfile",
   // Their bodies are archives: code.test.ts and image-archives.test.ts send them.
   "loadImage",
   // They need a context with a build file, and a registry that takes images: builds.test.ts, registry-pushes.test.ts.

@@ -114,6 +114,7 @@ export class Daemon {
   output = "";
   #child: ChildProcess | null = null;
   #port = 0;
+  #services_port = 0;
 
   /** `parent`: where the data directory is made. */
   constructor(parent = "/var/tmp") {
@@ -163,6 +164,8 @@ export class Daemon {
       cpSync(helperPath(data_dir), helper);
     }
     if (this.#port === 0) this.#port = await freePort();
+    // The default is the next port, which a client's connection may have.
+    if (this.#services_port === 0) this.#services_port = await freePort();
     this.url = `http://127.0.0.1:${this.#port}`;
     const child = spawn(NODE_PATH, ["src/main.js"], {
       cwd: PROJECT_DIR,
@@ -175,6 +178,7 @@ export class Daemon {
         HEARTH_BRIDGE: this.bridge,
         HEARTH_SUBNET: this.subnet,
         HEARTH_BOOTSTRAP_KEY: KEY,
+        HEARTH_SERVICES_LISTEN: `127.0.0.1:${this.#services_port}`,
         ...settings,
       },
     });
