@@ -203,7 +203,7 @@ describe("the table of routes", () => {
   it("lets no key read with less than read, and change nothing with it", () => {
     const wrong = mounted.filter(
       ({ method, scope, socket, operation }) =>
-        // What comes over a socket are commands, and the URL of a desktop lets in such a socket.
+        // A socket carries commands, and the URL of a desktop opens such a socket.
         operation !== "getGuiUrl" &&
         scope !== null &&
         scope !== "admin" &&

@@ -50,6 +50,6 @@ export const CLI_LIMITS = {
   /** A file whose lines `hearth diff` compares; of larger ones it only says that they differ. */
   cli_diff_bytes_max: 64 * 1024,
   cli_diff_lines_max: 2_000,
-  /** How long `hearth publish --wait` waits for a port that accepts connections. */
+  /** Deadline of `hearth publish --wait` for a port that accepts connections. */
   cli_service_wait_seconds: 60,
 } as const;

@@ -110,7 +110,7 @@ export type UsersChoice = (typeof USERS_CHOICES)[number];
 
 export type DiskScheduler = (typeof DISK_SCHEDULERS)[number];
 
-/** Where published services are served, and how clients reach them. */
+/** Listener and domain of published services. */
 export interface ServicesConfig {
   readonly host: string;
   /** 0: a free one. */

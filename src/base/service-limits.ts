@@ -17,7 +17,7 @@ export const SERVICE_LIMITS = {
   service_response_ms: 120_000,
   /** A request, response or WebSocket on which no byte moves for so long has ended for one of its sides. */
   service_idle_ms: 300_000,
-  /** What a client sends before its WebSocket is accepted; none has to send anything. */
+  /** Bound of the bytes that a client sends before the proxy accepts its WebSocket. */
   service_early_bytes_max: 64 * 1024,
   /** A WebSocket of which one side has ended is closed when no byte moved for so long. */
   service_half_closed_ms: 2_000,
@@ -37,7 +37,7 @@ export const SERVICE_LIMITS = {
   service_probes_at_once: 32,
   /** Loopback addresses that are tried for a new service. */
   service_address_attempts_max: 16,
-  /** How often expiry is looked at, and how long an expired service stays readable. */
+  /** Interval of the check for expired services, and retention of their records. */
   service_look_ms: 1_000,
   service_expired_kept_seconds: 3_600,
   /** Requests in progress have this long when the daemon stops; WebSockets are closed at once. */

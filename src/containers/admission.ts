@@ -72,7 +72,7 @@ export interface ResolvedImage {
 /** Throws INVALID_ARGUMENT for an unknown profile, NOT_FOUND for an image that the tenant does not have. */
 export type ResolveImage = (tenant_id: string, selector: string, oci: boolean) => Promise<ResolvedImage>;
 
-/** What the images of profiles promise. */
+/** Contracts of the images of profiles. */
 export interface ImageContracts {
   /** `release` null: the image of a tenant, which has to be in the store alone. Rejects if the store does not answer. */
   holds(image_id: string, release: string | null): Promise<boolean>;

@@ -151,7 +151,7 @@ export class Containers {
     this.#retries.close();
   }
 
-  /** Who makes checks of containers. */
+  /** Sources of checks of containers. */
   get watchers(): Watchers {
     return { supervisor: this.#supervisor, health: this.#health };
   }

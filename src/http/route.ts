@@ -166,7 +166,7 @@ interface Definition<
   ) => Outcome<Response, Other> | Promise<Outcome<Response, Other>>;
 }
 
-/** What stands in a record in place of an answer, and the way back. */
+/** Converts an answer to the form that the idempotency record keeps, and back. */
 export interface Recorded<Body = unknown> {
   keep(body: Body): Readonly<Record<string, string>>;
   recall(tenant_id: string, kept: Readonly<Record<string, string>>): Promise<Body>;

@@ -175,7 +175,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
   return response;
 }
 
-/** Where nothing tells whose a resource is. */
+/** Finds no container for any resource. */
 const NOBODYS: ContainerOf = { container: async () => null, operation: async () => null, session: () => null };
 
 /** Of an upgraded request. */

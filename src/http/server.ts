@@ -131,7 +131,7 @@ export interface Reachable {
 }
 
 export interface Listening extends Reachable {
-  /** What was really bound: `http://127.0.0.1:8700`. */
+  /** URL of the bound address: `http://127.0.0.1:8700`. */
   readonly url: string;
   /** Stops accepting and waits for running requests, at most `drain_ms`. Returns how many connections had to be cut. */
   close(drain_ms: number): Promise<{ readonly cut_count: number }>;

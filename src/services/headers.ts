@@ -45,7 +45,7 @@ function named(raw: readonly string[]): ReadonlySet<string> {
   return names;
 }
 
-/** What the daemon tells a backend of a request. */
+/** Facts of a request that the proxy forwards to the backend. */
 export interface Origin {
   readonly address: string;
   readonly host: string;

@@ -26,7 +26,7 @@ export function published(row: ServiceRow, text: string | null, failure: string 
   return { row, token: text === null ? null : tokenOf(row.id, text), failure, active: new Set() };
 }
 
-/** How clients reach services. */
+/** Builds and parses the URLs of services. */
 export class Origins {
   readonly #config: ServicesConfig;
   /** The port of the listener, once it is bound. */

@@ -3,7 +3,7 @@
 export const SERVICE_STATUSES = ["pending", "ready", "unavailable", "expired", "error"] as const;
 export type ServiceStatus = (typeof SERVICE_STATUSES)[number];
 
-/** What decides the status. */
+/** Inputs of the status. */
 export interface ServiceFacts {
   readonly isExpired: boolean;
   /** True if the daemon cannot serve it: its address is taken, its token is lost. */

@@ -19,7 +19,7 @@ export interface FreeSockets {
   count: number;
 }
 
-/** What an upstream needs of the engine: the run of a container that lives, or null. */
+/** Returns the run of a container that lives, or null. */
 export type LiveOf = (container_id: string) => LiveContainer | null;
 
 const noConnection = (cause: Error): AppError =>
@@ -42,7 +42,7 @@ export class Upstream extends Agent {
   readonly #clock: Clock;
   readonly #free: FreeSockets;
   readonly #port: number;
-  /** What counts each idle connection as one no more. */
+  /** Callbacks that uncount idle connections. */
   readonly #leaves = new Map<Duplex, () => void>();
 
   constructor(run: LiveContainer, port: number, liveOf: LiveOf, clock: Clock, free: FreeSockets) {

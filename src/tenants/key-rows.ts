@@ -84,7 +84,7 @@ export function insertBootstrap(digest: string, now: EpochSeconds): Statement {
   };
 }
 
-/** How a key begins, for people who look for it; null for the operator's, which may have any form. */
+/** Returns the first characters of a key, by which people recognise it; null for the operator's, which may have any form. */
 function prefixOf(key_id: string): string | null {
   return isOperatorKey(key_id) ? null : key_id.replace(/^key_/, "hk_");
 }

@@ -115,7 +115,7 @@ export const byKey = z.object({
   key_id: z.string().meta({ description: "Id of the key, not its secret.", examples: ["key_w2fz7h9xq4mt0c8b"] }),
 });
 
-/** What `permissions` of existing clients may hold beside the scopes: all of them. */
+/** The value of `permissions` that stands for all scopes. Existing clients send it. */
 const ALL_PERMISSIONS = "*";
 
 const createKeyFields = z.object({

@@ -207,7 +207,7 @@ describe("routes of a container", () => {
     const chain = new RegExp(`${address.replaceAll(".", "\\.")} : goto (\\w+)`).exec(egress)?.[1];
     return chain === undefined ? "" : execFileSync("nft", ["list", "chain", "inet", table, chain]).toString();
   };
-  /** How a connection from inside ends: refused at once by the filter, or not answered. */
+  /** Returns the end of a connection from inside: refused at once by the filter, or not answered. */
   const attempt = (id: string, address: string) =>
     user.python(
       id,

@@ -1,4 +1,4 @@
-/** What containers without a desktop answer about one, and which requests for one are refused. The desktop itself: desktop.heavy. */
+/** Containers without a desktop, and refused requests for one. desktop.heavy.test.ts tests desktops. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Daemon, NOTHING_LEFT } from "../support/daemon.ts";
 

@@ -1,4 +1,4 @@
-/** What passes between clients and the containers behind published services, and what never does. */
+/** Requests and responses that pass between clients and published services, and those that never do. */
 import { createHash, randomBytes } from "node:crypto";
 import { request } from "node:http";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";

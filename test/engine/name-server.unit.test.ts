@@ -93,7 +93,7 @@ afterAll(() => {
 const queryOf = (name: string, more: Partial<Question> = {}, packet: Packet = {}): Buffer =>
   encode({ type: "query", id: 77, flags: 0x100, questions: [{ name, type: "A", ...more }], ...packet });
 
-/** What an address gets for a message by UDP within `wait_ms`; null: nothing. */
+/** Returns the answer to a UDP message within `wait_ms`; null: there is none. */
 async function byUdp(from: string, message: Buffer, wait_ms = 3_000): Promise<Buffer | null> {
   const socket: DatagramSocket = createSocket("udp4");
   await new Promise<void>((resolve) => socket.bind(0, from, resolve));

@@ -19,7 +19,7 @@ export class CdiFiles {
   readonly shared = `${this.directory}/shared`;
 
   constructor() {
-    // What the directory holds is mounted into containers.
+    // Containers mount the content of the directory.
     chmodSync(this.directory, 0o755);
     for (const path of [this.shared, this.path("first"), this.path("second"), this.path("nodes")]) mkdirSync(path);
     writeFileSync(`${this.shared}/libgpu.so`, "a library");
@@ -78,7 +78,7 @@ export class CdiFiles {
     };
   }
 
-  /** What nvidia-ctk adds: all devices as one. */
+  /** The device `all`, which nvidia-ctk adds. */
   all(): object {
     const deviceNodes = ["0", "1"].map((name) => ({ path: `/dev/test-gpu${name}`, hostPath: this.node(name) }));
     return { name: "all", containerEdits: { deviceNodes } };

@@ -21,7 +21,7 @@ export class Connection {
   readonly #exited = Promise.withResolvers<ExitAnswer>();
   isClosed = false;
   isPaused = false;
-  /** What a write of the daemon answers. */
+  /** The result of the daemon's writes. */
   isTaking = true;
   readonly #onWrite: (connection: Connection) => void;
 

@@ -51,7 +51,7 @@ export function hasLayer(id: string): boolean {
   return readFileSync(join(root, "overlay-layers/layers.json"), "utf8").includes(`"id":"${id}"`);
 }
 
-/** What builds may leave behind, of a daemon with this data directory. */
+/** Returns the leftovers of builds of a daemon with this data directory. */
 export function buildTraces(data_dir: string): Traces {
   const { image_dir } = readDirectories(process.env, []);
   const { root } = imageStore(image_dir);

@@ -10,7 +10,7 @@ import { type ContainerRow, ContainerRows } from "../rows.ts";
 import type { Supervisor } from "../supervisor.ts";
 import type { MonitorRecord, MonitorStatus } from "./schema.ts";
 
-/** Who makes checks of containers. */
+/** A source of checks of containers. */
 export interface Watchers {
   readonly supervisor: Pick<Supervisor, "looksAt">;
   readonly health: Pick<HealthChecks, "checksOf">;

@@ -287,7 +287,7 @@ export class LocalContainers implements Containers {
 
   onRemoval(listener: (step: RemovalStep) => void): void {
     this.#runs.onRemoval((step) => {
-      // What the engine made for itself has no owner.
+      // A container that the engine made for itself has no owner.
       if (step.tenant_id !== "" && step.container_id !== PROBE) listener(step);
     });
   }

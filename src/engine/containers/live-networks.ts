@@ -206,7 +206,7 @@ export class LiveNetworks implements Networks {
   }
 }
 
-/** What rules a policy makes, beside those of its private network, which never changes. */
+/** Returns the rules of a policy, without those of its private network, which never changes. */
 const rulesOf = ({ egress, ports }: NetworkPolicy): string => JSON.stringify([egress, ports]);
 
 function forwarding(): NetworkCheck {

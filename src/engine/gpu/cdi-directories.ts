@@ -10,7 +10,7 @@ import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { type CdiFile, parseCdiFile } from "./cdi-file.ts";
 
-/** What a file of a directory holds, or why nothing. */
+/** The content of a file of a directory, or the reason why it was not read. */
 export interface FoundFile {
   readonly path: string;
   readonly file: CdiFile | null;

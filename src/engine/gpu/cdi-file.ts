@@ -68,10 +68,10 @@ export const NO_EDITS: CdiEdits = { env: [], nodes: [], mounts: [], hooks: [], g
  */
 const HOOKS = ["prestart", "createRuntime", "createContainer", "poststart", "poststop"] as const;
 
-/** What a container has at these paths is the daemon's or the kernel's. */
+/** The daemon or the kernel owns these paths of a container. */
 const RESERVED_NODES = ["/dev/init", "/dev/pts", "/dev/shm", "/dev/mqueue", "/dev/ptmx", "/dev/console", "/dev/fd"];
 const RESERVED_NODES_EXACT = ["null", "zero", "full", "random", "urandom", "tty", "stdin", "stdout", "stderr", "core"];
-/** Where no file of this machine is mounted. */
+/** Paths of a container at which CDI mounts nothing. */
 export const RESERVED_TARGETS = ["/dev", "/proc", "/sys"];
 
 const isBelow = (path: string, above: string): boolean => path === above || path.startsWith(`${above}/`);

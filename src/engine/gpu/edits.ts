@@ -19,7 +19,7 @@ import type { KnownGpu } from "./inventory.ts";
 /** Annotation of the GPUs of a run, for a later process. */
 export const GPUS_ANNOTATION = "hearth.gpus";
 
-/** What a run's configuration says of its GPUs. JSON. */
+/** The GPUs in the OCI configuration of a run, as JSON. */
 export interface GpuNote {
   readonly tenant_id: string;
   readonly gpus: readonly Pick<KnownGpu, "gpu_id" | "device" | "nodes">[];

@@ -14,7 +14,7 @@ import type { Place } from "./policies.ts";
 /** The name of the link inside. */
 export const INSIDE_INTERFACE = "eth0";
 
-/** What the checks of all links have in common. */
+/** Inputs that the checks of all links share. */
 export interface LinkNames {
   readonly bridge: string;
   readonly gateway: string;

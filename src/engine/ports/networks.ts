@@ -17,11 +17,11 @@ export type NetworkCheckName =
 export interface NetworkCheck {
   readonly name: NetworkCheckName;
   readonly ok: boolean;
-  /** What was found. */
+  /** The finding. */
   readonly message: string;
 }
 
-/** What the networks of all containers have in common. */
+/** Values that the networks of all containers share. */
 export interface CommonNetwork {
   readonly gateway: string;
   readonly subnet: string;

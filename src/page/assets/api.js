@@ -103,7 +103,7 @@ export class Api {
     this.#keep(key);
   }
 
-  /** What people may do without a key on this daemon: sign in, register too, or nothing. @returns {Promise<string>} */
+  /** Returns the mode of users on this daemon: `off`, `login` or `on`. @returns {Promise<string>} */
   async users() {
     return (await this.#send("GET", "/health", undefined, READ_MS, {})).users;
   }
