@@ -176,17 +176,14 @@ describe("a button of the console", () => {
 
 describe("code in the container that takes the place of the X server", () => {
   /** Plays the server with a program that gets one connection on its standard streams. */
-  const replaced = async (name: string, program: string): Promise<Desktop> => {
+  const replaced = async (name: string, program: string, isGreeting = true): Promise<Desktop> => {
     const hostile = await Desktop.create(daemon, name);
     await hostile.run(
-      `pkill -STOP -x desktop; pkill Xtigervnc; sleep 1.5; rm -f /tmp/.hearth-desktop/rfb; cat > /tmp/play; nohup socat UNIX-LISTEN:/tmp/.hearth-desktop/rfb,fork EXEC:'python3 /tmp/play' >/dev/null 2>&1 & sleep 0.5`.replace(
-        "cat > /tmp/play",
-        `echo ${Buffer.from(program).toString("base64")} | base64 -d > /tmp/play`,
-      ),
+      `pkill -STOP -x desktop; pkill Xtigervnc; while pgrep -r D,R,S -x Xtigervnc >/dev/null; do sleep 0.05; done; rm -f /tmp/.hearth-desktop/rfb; echo ${Buffer.from(program).toString("base64")} | base64 -d > /tmp/play; nohup socat UNIX-LISTEN:/tmp/.hearth-desktop/rfb,fork EXEC:'python3 /tmp/play' >/dev/null 2>&1 & until [ -S /tmp/.hearth-desktop/rfb ]; do sleep 0.05; done`,
     );
-    await eventually("the result of the last check is forgotten", async () => {
-      await new Promise((resolve) => setTimeout(resolve, 1_100));
-      return true;
+    await eventually("the daemon checks the program", async () => {
+      const { body } = await daemon.call("GET", `/api/containers/${hostile.id}/ready`);
+      return body.gui_ready === isGreeting;
     });
     return hostile;
   };
@@ -203,7 +200,7 @@ describe("code in the container that takes the place of the X server", () => {
     ["floods", "import sys\nwhile True: sys.stdout.buffer.write(b'x' * 65536)", false],
     ["hangs in the handshake", `${GREET}time.sleep(600)`, true],
   ])("and %s gets no viewer, and the daemon waits no longer than its deadlines", async (name, program, isGreeting) => {
-    const hostile = await replaced(`hostile-${name.replaceAll(" ", "-")}`, program);
+    const hostile = await replaced(`hostile-${name.replaceAll(" ", "-")}`, program, isGreeting);
     const begun_ms = performance.now();
     const { body: ready } = await daemon.call("GET", `/api/containers/${hostile.id}/ready`);
     expect(ready).toMatchObject({ exec_ready: true, gui_ready: isGreeting });
@@ -220,7 +217,9 @@ describe("code in the container that takes the place of the X server", () => {
     const markup = "<img src=x onerror=alert(1)><script>alert(2)</script>";
     const program = `${SHAKE}import struct
 name = ${JSON.stringify(markup)}.encode()
-out.write(struct.pack('>HHBBBBHHHBBBxxxI', 640, 480, 32, 24, 0, 1, 255, 255, 255, 16, 8, 0, len(name)) + name); out.flush(); time.sleep(1)
+out.write(struct.pack('>HHBBBBHHHBBBxxxI', 640, 480, 32, 24, 0, 1, 255, 255, 255, 16, 8, 0, len(name)) + name); out.flush()
+# The viewer is connected once its first message is here.
+sys.stdin.buffer.read(1)
 out.write(b'\\x03\\0\\0\\0' + struct.pack('>I', len(name)) + name)
 out.flush()
 time.sleep(600)`;
