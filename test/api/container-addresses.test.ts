@@ -1,25 +1,16 @@
 /** Addresses that containers reserve, and destinations of their egress lists: attacked, raced, and over ends of the daemon. */
 import { execFileSync } from "node:child_process";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { askingOf } from "../support/asking.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { type Answer, Daemon, KEY } from "../support/daemon.ts";
 
 const daemon = new Daemon();
 const user = new ContainerUser(daemon);
+const { makeTenant, ok } = askingOf(daemon);
 type Json = Answer["body"];
 
-const ok = async (method: string, path: string, body?: unknown, key = KEY): Promise<Json> => {
-  const answer = await daemon.call(method, path, body, { "x-api-key": key });
-  if (answer.status >= 300) throw new Error(`${method} ${path}: ${answer.status} ${JSON.stringify(answer.body)}`);
-  return answer.body;
-};
-
 const made: { box: Json; other: Json; key: string } = { box: null, other: null, key: "" };
-
-async function makeTenant(name: string): Promise<string> {
-  const { tenant_id } = await ok("POST", "/api/tenants", { name });
-  return (await ok("POST", `/api/tenants/${tenant_id}/api-keys`, { name: "first" })).key;
-}
 
 beforeAll(async () => {
   await daemon.start({ HEARTH_CELLS: "0" });

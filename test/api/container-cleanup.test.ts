@@ -1,22 +1,15 @@
 /** Clean-up tasks, forced clean-up, monitors and activity: what they tell compared with the machine. */
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { askingOf } from "../support/asking.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { type Answer, Daemon, eventually, KEY } from "../support/daemon.ts";
 
 const daemon = new Daemon();
 const user = new ContainerUser(daemon);
+const { makeTenant, ok, refusal } = askingOf(daemon);
 type Json = Answer["body"];
 
-const ok = async (method: string, path: string, body?: unknown, key = KEY): Promise<Json> => {
-  const answer = await daemon.call(method, path, body, { "x-api-key": key });
-  if (answer.status >= 300) throw new Error(`${method} ${path}: ${answer.status} ${JSON.stringify(answer.body)}`);
-  return answer.body;
-};
-const refusal = async (method: string, path: string, body?: unknown, key = KEY) => {
-  const { status, body: told } = await daemon.call(method, path, body, { "x-api-key": key });
-  return [status, told.error_code];
-};
 const tasksOf = async (id: string, key = KEY): Promise<Json[]> =>
   (await ok("GET", `/api/containers/${id}/cleanup/tasks`, undefined, key)).tasks;
 const force = (id: string, body: object = { confirm: true }, key = KEY) =>
@@ -26,8 +19,7 @@ const state = { key: "" };
 
 beforeAll(async () => {
   await daemon.start({ HEARTH_CELLS: "0" });
-  const { tenant_id } = await ok("POST", "/api/tenants", { name: "other" });
-  state.key = (await ok("POST", `/api/tenants/${tenant_id}/api-keys`, { name: "first" })).key;
+  state.key = await makeTenant("other");
 });
 afterAll(() => daemon.dispose());
 
