@@ -272,10 +272,10 @@ describe("commands", () => {
     expect(error.message).toMatch(/did not end within 0.2 seconds/);
     const child = Number(readFileSync(join(directory, "child"), "utf8"));
     // A killed orphan may wait for its new parent to reap it.
-    const state = existsSync(`/proc/${child}/stat`)
-      ? readFileSync(`/proc/${child}/stat`, "utf8").split(") ")[1]?.[0]
-      : "Z";
-    expect(state).toBe("Z");
+    const stateOf = () =>
+      existsSync(`/proc/${child}/stat`) ? readFileSync(`/proc/${child}/stat`, "utf8").split(") ")[1]?.[0] : "Z";
+    // The kernel ends it after the signal is sent.
+    await expect.poll(stateOf, { timeout: 5_000, interval: 10 }).toBe("Z");
   });
 
   test("after an interruption only cleaning up still runs", async () => {
