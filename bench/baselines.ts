@@ -9,7 +9,7 @@
  * script does not remove it, as hearth's instances stay.
  *
  * `SpawnServer`: the unisolated server of `spawn-server.ts`, for streams of `stream-server.ts`, for functions that echo of
- * `hono-server.ts`, in a fresh process.
+ * `hono-server.ts`, for published services of `proxy-server.ts`, in a fresh process.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -143,7 +143,7 @@ export class ContainerRunner {
 }
 
 /** Of this folder: what serves as a peer prints its port and ends with its standard input. */
-export type PeerServer = "spawn-server.ts" | "stream-server.ts" | "hono-server.ts";
+export type PeerServer = "spawn-server.ts" | "stream-server.ts" | "hono-server.ts" | "proxy-server.ts";
 
 export class SpawnServer {
   readonly port: number;
@@ -154,8 +154,8 @@ export class SpawnServer {
     this.port = port;
   }
 
-  static async start(file: PeerServer = "spawn-server.ts"): Promise<SpawnServer> {
-    const child = spawn(NODE_PATH, [new URL(file, import.meta.url).pathname], {
+  static async start(file: PeerServer = "spawn-server.ts", ...args: string[]): Promise<SpawnServer> {
+    const child = spawn(NODE_PATH, [new URL(file, import.meta.url).pathname, ...args], {
       stdio: ["pipe", "pipe", "inherit"],
       env: { ...process.env, NODE_ENV: "production" },
     });

@@ -7,6 +7,7 @@
  */
 import { connect, type Socket } from "node:net";
 
+const LOOPBACK = "127.0.0.1";
 /** A silent server is a failure after this long. */
 const SILENCE_MS = 60_000;
 
@@ -26,9 +27,10 @@ export function requestBytes(
   path: string,
   headers: Readonly<Record<string, string>>,
   body: object | string | null,
+  host = LOOPBACK,
 ): Buffer {
   const [type, text] = contentOf(body);
-  const lines = [`${method} ${path} HTTP/1.1`, "Host: 127.0.0.1"];
+  const lines = [`${method} ${path} HTTP/1.1`, `Host: ${host}`];
   for (const [name, value] of Object.entries(headers)) lines.push(`${name}: ${value}`);
   if (body !== null) lines.push(`Content-Type: ${type}`, `Content-Length: ${Buffer.byteLength(text)}`);
   const head = `${lines.join("\r\n")}\r\n\r\n`;
@@ -54,9 +56,9 @@ export class Connection {
     socket.setTimeout(SILENCE_MS, () => socket.destroy(new Error(`no answer within ${SILENCE_MS} ms`)));
   }
 
-  static open(port: number): Promise<Connection> {
+  static open(port: number, host = LOOPBACK): Promise<Connection> {
     return new Promise((resolve, reject) => {
-      const socket = connect({ port, host: "127.0.0.1", noDelay: true });
+      const socket = connect({ port, host, noDelay: true });
       socket.once("error", reject);
       socket.once("connect", () => {
         socket.off("error", reject);

@@ -29,9 +29,12 @@ import { type Report, reportHtml } from "./html.ts";
 import { benchImages } from "./images.ts";
 import { benchLong } from "./long.ts";
 import { describeMachine } from "./machine.ts";
+import { benchNetworks } from "./networks.ts";
+import { benchProfiles } from "./profiles.ts";
 import type { Section } from "./report.ts";
 import { benchRestart } from "./restart.ts";
 import { benchRollback } from "./rollback.ts";
+import { benchServices } from "./services.ts";
 import { benchSnapshots } from "./snapshots.ts";
 import { benchStorm } from "./storm.ts";
 import { benchStream } from "./stream.ts";
@@ -126,6 +129,22 @@ const BENCHES: Readonly<Record<string, () => Promise<Section>>> = {
   exec: () =>
     benchExec({ rounds_count: size(4, 2), samples_per_round: size(200, 100), rested_share: 4, clients_count: 8 }),
   desktop: () => benchDesktop({ rounds_count: size(3, 1), samples_per_round: size(10, 5) }),
+  profiles: () =>
+    benchProfiles({
+      rounds_count: size(3, 1),
+      samples_per_round: size(20, 5),
+      built: ["prod", "amp", "cc", "codex", "rlm", "prod-gui", "aegis"],
+      started: ["amp", "cc", "codex", "rlm", "prod-gui", "aegis"],
+    }),
+  services: () =>
+    benchServices({ rounds_count: size(6, 3), warmup_ms: size(1_000, 500), length_ms: size(4_000, 2_000) }),
+  networks: () =>
+    benchNetworks({
+      rounds_count: size(3, 1),
+      samples_per_round: size(20, 10),
+      members_count: 200,
+      queries_per_round: size(1_000, 200),
+    }),
   stream: () => benchStream({ rounds_count: size(7, 3), megabytes: 512 }),
   "code-calls": () =>
     benchCodeCalls({ rounds_count: size(3, 1), warmup_ms: size(1_000, 500), length_ms: size(4_000, 2_000) }),
@@ -150,7 +169,7 @@ function brokenSection(name: string, error: unknown): Section {
 }
 
 /** Sections that run only if `--only` names them, or in a full run. */
-const LONG = new Set(["long", "desktop"]);
+const LONG = new Set(["long", "desktop", "profiles"]);
 
 const names = flags.only?.split(",") ?? Object.keys(BENCHES).filter((name) => !(flags.quick && LONG.has(name)));
 for (const name of names) {

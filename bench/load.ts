@@ -27,6 +27,8 @@ export interface Target {
 }
 
 export interface LoadOptions {
+  /** Absent: 127.0.0.1. */
+  readonly host?: string;
   readonly port: number;
   /** Which one a call goes to is drawn from the seed; in a closed loop they take turns. */
   readonly targets: readonly Target[];
@@ -100,7 +102,8 @@ class Lane {
   }
 
   async connect(): Promise<Connection> {
-    if (this.#connection?.isOpen !== true) this.#connection = await Connection.open(this.#options.port);
+    if (this.#connection?.isOpen !== true)
+      this.#connection = await Connection.open(this.#options.port, this.#options.host);
     return this.#connection;
   }
 

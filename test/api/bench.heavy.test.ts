@@ -16,10 +16,13 @@ import { benchImages } from "../../bench/images.ts";
 import type { Call } from "../../bench/load.ts";
 import { benchLong } from "../../bench/long.ts";
 import { describeMachine, type Header } from "../../bench/machine.ts";
+import { benchNetworks } from "../../bench/networks.ts";
+import { benchProfiles } from "../../bench/profiles.ts";
 import type { Section } from "../../bench/report.ts";
 import { benchRestart } from "../../bench/restart.ts";
 import { benchRollback, callsAfter, type Move, strayCalls } from "../../bench/rollback.ts";
 import { linearScale, logScale, shareScale } from "../../bench/scale.ts";
+import { benchServices } from "../../bench/services.ts";
 import { benchSnapshots } from "../../bench/snapshots.ts";
 import { median, percentile, poissonArrivals, summarize } from "../../bench/stats.ts";
 import { benchStorm } from "../../bench/storm.ts";
@@ -190,6 +193,27 @@ describe("bench", () => {
     const section = await benchExec({ rounds_count: 1, samples_per_round: 4, rested_share: 2, clients_count: 2 });
     expectSound("exec", section);
     expect(Object.values(counts(section))).toEqual([4, 4, 2, 2, 1]);
+  }, 120_000);
+
+  it("builds profiles, and makes containers of them beside those of prod", async () => {
+    const plan = { rounds_count: 1, samples_per_round: 2, built: ["prod", "amp"], started: ["prod-gui"] };
+    const section = await benchProfiles(plan);
+    expectSound("profiles", section);
+    expect(Object.values(counts(section))).toEqual([1, 1, 2, 2]);
+  }, 480_000);
+
+  it("loads a published service, its container and hono's proxy", async () => {
+    const section = await benchServices({ rounds_count: 1, warmup_ms: 100, length_ms: 200 });
+    expectSound("services", section);
+    expect(section.rows).toHaveLength(6);
+    for (const row of section.rows) expect(row.summary.count, row.label).toBeGreaterThan(0);
+  }, 120_000);
+
+  it("makes containers in private networks, and asks for their names", async () => {
+    const plan = { rounds_count: 1, samples_per_round: 2, members_count: 3, queries_per_round: 5 };
+    const section = await benchNetworks(plan);
+    expectSound("networks", section);
+    expect(Object.values(counts(section))).toEqual([2, 2, 2, 2, 5]);
   }, 120_000);
 
   it("reads a command's output to its last byte", async () => {
