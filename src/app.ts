@@ -53,7 +53,7 @@ import type { TenantOfAddress } from "./http/connections.ts";
 import { Idempotency } from "./http/idempotency.ts";
 import { LocalRates } from "./http/rates.ts";
 import type { Route } from "./http/route.ts";
-import { createApp, type Listening, type ListenOptions, listen } from "./http/server.ts";
+import { createApp, type Listening, type ListenOptions, listen, type Reachable } from "./http/server.ts";
 import { Spools } from "./http/spool.ts";
 import { functionImages, makeBuilds, makeTransfers } from "./images.ts";
 import { makeDirectory } from "./installation/directories.js";
@@ -271,6 +271,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
         return engine.info();
       },
       gpus: () => engine.gpus.states(),
+      services: () => published.services.serving(),
     },
     functions: { functions, invoker, invocations, pool, code, operations, snapshot_versions },
     containers: { containers, engine, execs, shares, jobs, verbs, operations, clock, ...views },
@@ -334,7 +335,11 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await execs.boot();
   await containers.boot();
   await engine.openNames();
-  const services_listeners = await published.listen();
+  const reach = async (listener: Reachable, setting: "HEARTH_LISTEN" | "HEARTH_SERVICES_LISTEN") => {
+    ports.reserve(listener.port);
+    await checkReached(listener, ports, { host_tag: config.host_tag, setting });
+  };
+  await published.listen((listener) => reach(listener, "HEARTH_SERVICES_LISTEN"));
   void tenant_images.boot();
   clean();
   for (const part of [containers, volumes, snapshots, schedules, terminals]) undo.add(async () => part.close());
@@ -343,10 +348,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   void tenants.resume();
   opened.secrets_rotation.resume();
   serving.outer = await serve(keys, routes, { host: config.listen_host, port: config.listen_port });
-  for (const listener of [serving.outer, serving.inner, ...services_listeners]) {
-    ports.reserve(listener.port);
-    await checkReached(listener, ports, config.host_tag);
-  }
+  for (const listener of [serving.outer, serving.inner]) await reach(listener, "HEARTH_LISTEN");
   const { url } = serving.outer;
   pool.setCells(config.cells_target);
   const uses = { prune: () => keys.writeUses() };

@@ -1,6 +1,8 @@
 /** Composes the parts that publish services of containers: the concern and the listener that serves them. */
+import { isIPv6 } from "node:net";
 import { sleep } from "./base/clock.ts";
 import type { Config } from "./base/config.ts";
+import { AppError, errorText } from "./base/errors.ts";
 import { LIMITS } from "./base/limits.ts";
 import type { Engine } from "./engine/ports.ts";
 import { listenPlainly, noteAuthenticated, type PlainServer, plainRefusal } from "./http/plain-server.ts";
@@ -16,6 +18,8 @@ import { SERVICE_KIND, Services, type ServicesOptions } from "./services/service
 import { ServiceSockets } from "./services/sockets.ts";
 import type { Metrics } from "./telemetry/metrics.ts";
 
+const ANOTHER_PORT = "set HEARTH_SERVICES_LISTEN to an address with a free port, or to off";
+
 type Parts = Omit<ServicesOptions, "liveOf" | "directory" | "secrets" | "values"> & {
   readonly config: Config;
   readonly engine: Engine;
@@ -25,13 +29,13 @@ type Parts = Omit<ServicesOptions, "liveOf" | "directory" | "secrets" | "values"
 };
 
 /**
- * Makes the concern. `listen` binds the listener, none where published services are off, and serves what the store has. `close`
- * refuses new requests and waits for those in progress for a while; WebSockets end at once.
+ * Makes the concern. `listen` binds the listener, none where published services are off, and serves what the store has; it
+ * rejects if a setting names the listener and it cannot be bound, or connections to it arrive elsewhere. `close` refuses new requests and waits for those in progress for a while; WebSockets end at once.
  */
 export function makeServices(parts: Parts) {
   const { config, engine, clock, ids, log } = parts;
   const liveOf = (container_id: string) => engine.containers.live(container_id);
-  const origins = new Origins(config.services ?? { host: "127.0.0.1", port: 0, domain: null });
+  const origins = new Origins(config.services ?? { port: 0, domain: null });
   const directory = new Directory(origins);
   const secrets = new Secrets({ ...parts, keys: parts.secrets_keys, kind: SERVICE_KIND });
   const services = new Services({ ...parts, secrets, values: parts.service_values, liveOf, directory });
@@ -48,33 +52,43 @@ export function makeServices(parts: Parts) {
   const sockets = new ServiceSockets(proxy);
 
   let server: PlainServer | null = null;
+  const endListener = () => {
+    server?.stopAccepting();
+    server?.close();
+    server = null;
+  };
   parts.metrics.services.read(() => ({ active_count: proxy.active_count, count: directory.count }));
   return {
     services,
-    async listen(): Promise<readonly Reachable[]> {
-      if (config.services === null) {
-        await services.boot(null);
-        return [];
+    async listen(checkReached: (listener: Reachable) => Promise<void>): Promise<void> {
+      if (config.services === null) return services.boot({ error: null });
+      const { host, port, is_default } = config.services;
+      try {
+        server = await listenPlainly({
+          ...{ host, port, clock, ids, log },
+          connections_max: LIMITS.service_connections_max,
+          idle_ms: LIMITS.service_idle_ms,
+          handle: (incoming, outgoing, isExpecting) => proxy.handle(incoming, outgoing, isExpecting),
+          isUpgrade: (incoming) => sockets.isUpgrade(incoming),
+          open: (incoming, socket, head) => sockets.open(incoming, socket, head),
+        });
+        await checkReached(server);
+      } catch (cause) {
+        endListener();
+        const error = errorText(cause);
+        if (!is_default) throw new AppError("INTERNAL", `published services: ${error}`, { cause, hint: ANOTHER_PORT });
+        log.warn("published services not served", { host, port, error, hint: ANOTHER_PORT });
+        return services.boot({ error });
       }
-      const { host, port } = config.services;
-      const bound = await listenPlainly({
-        ...{ host, port, clock, ids, log },
-        connections_max: LIMITS.service_connections_max,
-        idle_ms: LIMITS.service_idle_ms,
-        handle: (incoming, outgoing, isExpecting) => proxy.handle(incoming, outgoing, isExpecting),
-        isUpgrade: (incoming) => sockets.isUpgrade(incoming),
-        open: (incoming, socket, head) => sockets.open(incoming, socket, head),
-      });
-      server = bound;
-      origins.port = bound.port;
-      const listeners = new Listeners({ ids, host_tag: config.host_tag, take: bound.take, port: () => bound.port });
+      const { port: bound_port, take } = server;
+      origins.port = bound_port;
       await services.boot({
-        ...{ origins, listeners },
+        ...{ origins, listen: `${isIPv6(host) ? `[${host}]` : host}:${bound_port}` },
+        listeners: new Listeners({ ids, host_tag: config.host_tag, take, port: () => bound_port }),
         forget: (id) => proxy.forget(id),
         look: () => proxy.look(),
         own_names: [host, config.listen_host],
       });
-      return [bound];
     },
     async close(): Promise<void> {
       proxy.close();

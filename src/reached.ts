@@ -7,7 +7,11 @@ import type { Reachable } from "./http/server.ts";
  * Throws PORT_TAKEN where connections to a listener's address arrive elsewhere: at a container that has published the
  * port, which would receive the keys of clients. Names whose it is.
  */
-export async function checkReached(listener: Reachable, ports: HostPorts, host_tag: string): Promise<void> {
+export async function checkReached(
+  listener: Reachable,
+  ports: HostPorts,
+  { host_tag, setting }: { readonly host_tag: string; readonly setting: "HEARTH_LISTEN" | "HEARTH_SERVICES_LISTEN" },
+): Promise<void> {
   const unreached = await listener.unreached();
   if (unreached === null) return;
   const { port } = listener;
@@ -20,6 +24,6 @@ export async function checkReached(listener: Reachable, ports: HostPorts, host_t
         ? `container ${container_id ?? holder.target} of this daemon publishes it`
         : `the container at ${holder.target} of the hearth daemon ${holder.table} publishes it`;
   throw new AppError("PORT_TAKEN", `${unreached.address}:${port} does not reach this daemon: ${whose}`, {
-    hint: "delete that container, or set another HEARTH_LISTEN",
+    hint: `delete that container, or set another ${setting}`,
   });
 }

@@ -115,6 +115,8 @@ export interface ServicesConfig {
   readonly host: string;
   /** 0: a free one. */
   readonly port: number;
+  /** True if no setting names address and port: the daemon starts without published services if they are taken. */
+  readonly is_default: boolean;
   /** Each service has a host name below it; null: a loopback address. */
   readonly domain: ServicesDomain | null;
 }
@@ -329,7 +331,7 @@ function servicesConfig(read: (name: SettingName) => string, console_port: numbe
       hint: "set HEARTH_SERVICES_DOMAIN, or listen on 127.0.0.1",
     });
   }
-  return { host, port: Number(port), domain };
+  return { host, port: Number(port), is_default: text === "", domain };
 }
 
 /** Ports that this daemon listens on or connects to, as far as the settings tell: no container publishes them. */

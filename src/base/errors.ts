@@ -111,7 +111,7 @@ export const ERRORS = {
   SERVICE_UNAVAILABLE: row(
     503,
     "platform",
-    "The container behind a published service does not run, or nothing listens on its port.",
+    "The container behind a published service does not run, nothing listens on its port, or the node lacks the listener of published services.",
     true,
   ),
   CAPACITY_FULL: row(503, "platform", "The node lacks capacity: instances, disk space, or memory for requests.", true),

@@ -190,7 +190,8 @@ export const SETTINGS = {
     fallback: "",
     default_text: "127.0.0.1 and the port after that of HEARTH_LISTEN",
     range: "<address>:<port>, the port from 0 to 65535, or off",
-    about: "Address and port of published services; other addresses than loopback require HEARTH_SERVICES_DOMAIN.",
+    about:
+      "Address and port of published services; other addresses than loopback require HEARTH_SERVICES_DOMAIN; if another process has the default, the daemon starts without published services.",
   },
   services_domain: {
     variable: "HEARTH_SERVICES_DOMAIN",

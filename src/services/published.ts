@@ -28,11 +28,11 @@ export function published(row: ServiceRow, text: string | null, failure: string 
 
 /** Builds and parses the URLs of services. */
 export class Origins {
-  readonly #config: ServicesConfig;
+  readonly #config: Pick<ServicesConfig, "port" | "domain">;
   /** The port of the listener, once it is bound. */
   port: number;
 
-  constructor(config: ServicesConfig) {
+  constructor(config: Pick<ServicesConfig, "port" | "domain">) {
     this.#config = config;
     this.port = config.port;
   }

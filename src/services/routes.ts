@@ -37,7 +37,10 @@ function containerServiceRoutes({ services }: ServiceRoutesOptions) {
       body: createService,
       status: 201,
       response: serviceRecord,
-      errors: ["FORBIDDEN", "NOT_FOUND", "NAME_TAKEN", "QUOTA_EXCEEDED", "CAPACITY_FULL", "WRONG_STATE"],
+      errors: [
+        ...(["FORBIDDEN", "NOT_FOUND", "NAME_TAKEN", "QUOTA_EXCEEDED", "CAPACITY_FULL", "WRONG_STATE"] as const),
+        "SERVICE_UNAVAILABLE",
+      ],
       example: {
         params: CONTAINER_EXAMPLE,
         body: { name: "web", target_port: 8_080 },

@@ -34,8 +34,10 @@ import type { LiveOf } from "./upstream.ts";
 /** Kind of the secrets that hold tokens of services. */
 export const SERVICE_KIND = "service";
 
-/** The listeners and what they serve; null in the options: published services are off. */
+/** The listeners and what they serve. */
 export interface Serving {
+  /** Address and port of the listener that serves host names. */
+  readonly listen: string;
   readonly origins: Origins;
   readonly listeners: Listeners;
   /** Ends the connections of a service to its container. */
@@ -62,6 +64,11 @@ export interface ServicesOptions {
   readonly directory: Directory;
 }
 
+/** Cause for which a node serves no services: `error` is that of the listener, null: they are off by a setting. */
+export interface Unserved {
+  readonly error: string | null;
+}
+
 const OFF = "published services are off on this node";
 const TOKEN_LOST = "the token of the service is lost; rotate it to get another URL";
 
@@ -71,6 +78,8 @@ export class Services {
   readonly #readiness: Readiness;
   readonly #turns = new KeyedMutex();
   #serving: Serving | null = null;
+  /** Error of the listener; null: there is none. */
+  #error: string | null = null;
   #cancelLook = () => {};
 
   constructor(options: ServicesOptions) {
@@ -80,12 +89,19 @@ export class Services {
     options.containers.deletions.on("removed", (container_id) => this.#containerRemoved(container_id));
   }
 
-  /** Serves the services of an earlier daemon again. `serving`: null where published services are off. */
-  async boot(serving: Serving | null): Promise<void> {
-    this.#serving = serving;
+  /** Serves the services of an earlier daemon again. */
+  async boot(serving: Serving | Unserved): Promise<void> {
+    if ("listeners" in serving) this.#serving = serving;
+    else this.#error = serving.error;
     const rows = await this.#rows.held();
     await each(rows, LIMITS.service_probes_at_once, (row) => this.#resume(row));
     this.#lookLater();
+  }
+
+  /** Tells whether this node serves services, and where. */
+  serving() {
+    const mode = this.#serving !== null ? "on" : this.#error === null ? "off" : "unavailable";
+    return { mode, listen: this.#serving?.listen ?? null, reason: this.#error } as const;
   }
 
   close(): void {
@@ -94,8 +110,8 @@ export class Services {
   }
 
   /**
-   * Publishes a port of a container. Throws NOT_FOUND, FORBIDDEN, NAME_TAKEN, QUOTA_EXCEEDED, CAPACITY_FULL, WRONG_STATE for a
-   * container of another node.
+   * Publishes a port of a container. Throws NOT_FOUND, FORBIDDEN, NAME_TAKEN, QUOTA_EXCEEDED, CAPACITY_FULL, SERVICE_UNAVAILABLE
+   * on a node without the listener, WRONG_STATE for a container of another node.
    */
   async create(
     tenant_id: string,
@@ -105,8 +121,7 @@ export class Services {
   ): Promise<ServiceRecord> {
     const { ids, clock, containers, secrets, directory } = this.#options;
     const serving = this.#serving;
-    if (serving === null)
-      throw new AppError("FORBIDDEN", OFF, { hint: "ask the operator to set HEARTH_SERVICES_LISTEN" });
+    if (serving === null) throw this.#unserved();
     const container = await containers.held(tenant_id, container_id);
     await this.#checkHostname(tenant_id, input.hostname ?? null, serving);
     const now = toEpochSeconds(clock.epochMs());
@@ -135,6 +150,19 @@ export class Services {
       this.#drop(row.id);
       throw error;
     });
+  }
+
+  #unserved(): AppError {
+    if (this.#error === null) {
+      return new AppError("FORBIDDEN", OFF, { hint: "ask the operator to set HEARTH_SERVICES_LISTEN" });
+    }
+    return new AppError("SERVICE_UNAVAILABLE", this.#unservedReason(), {
+      hint: "ask the operator to set HEARTH_SERVICES_LISTEN to a free port",
+    });
+  }
+
+  #unservedReason(): string {
+    return this.#error === null ? OFF : `published services are unavailable on this node: ${this.#error}`;
   }
 
   async #insert(row: ServiceRow, more: readonly Statement[], now: number): Promise<void> {
@@ -268,7 +296,7 @@ export class Services {
     const text = bytes === undefined ? null : Buffer.from(bytes).toString();
     bytes?.fill(0);
     const isLost = text === null && row.auth_mode === "service_token";
-    const service = published(row, text, serving === null ? OFF : isLost ? TOKEN_LOST : null);
+    const service = published(row, text, serving === null ? this.#unservedReason() : isLost ? TOKEN_LOST : null);
     if (serving !== null && serving.origins.hostOf(row) === null) await this.#giveAddress(service, serving);
     else if (serving !== null && serving.origins.hostOf(row) === row.address) await this.#listen(service, serving);
     directory.add(service);

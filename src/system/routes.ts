@@ -7,7 +7,7 @@ import type { ApiDocument } from "../docs/openapi-document.ts";
 import type { EngineInfo, GpuStates } from "../engine/ports.ts";
 import { route } from "../http/route.ts";
 import { SAMPLES } from "./samples.ts";
-import { FEATURES, type Health, health, openApi, systemInfo } from "./schema.ts";
+import { FEATURES, type Health, health, openApi, type SystemInfo, systemInfo } from "./schema.ts";
 
 export interface SystemRoutesOptions {
   readonly version: string;
@@ -19,6 +19,7 @@ export interface SystemRoutesOptions {
   /** Waits until it is known whether containers have user namespaces. */
   readonly engine: () => Promise<EngineInfo>;
   readonly gpus: () => Promise<GpuStates>;
+  readonly services: () => SystemInfo["published_services"];
 }
 
 export function systemRoutes(options: SystemRoutesOptions) {
@@ -55,6 +56,7 @@ export function systemRoutes(options: SystemRoutesOptions) {
         node_version: process.versions.node,
         engine: await options.engine(),
         ...gpusFor(caller, await options.gpus()),
+        published_services: options.services(),
         features: FEATURES,
         limits,
       }),

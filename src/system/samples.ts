@@ -24,6 +24,7 @@ const info: z.output<typeof systemInfo> = {
   gpu_free_count: 0,
   gpus: [],
   gpu_warnings: [],
+  published_services: { mode: "on", listen: "127.0.0.1:8701", reason: null },
   features: FEATURES,
   limits: { body_bytes_max: "8388608", list_limit_max: "1000", drain_ms: "20000" },
 };

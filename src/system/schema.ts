@@ -55,6 +55,14 @@ const gpu = z.object({
   holder_id: z.string().nullable().describe("Container or instance that holds it; null if it is free."),
 });
 
+const publishedServices = z.object({
+  mode: z
+    .enum(["on", "off", "unavailable"])
+    .describe("off: by the setting HEARTH_SERVICES_LISTEN. unavailable: the default port was taken at the start."),
+  listen: z.string().nullable().describe("Address and port; null if nothing listens."),
+  reason: z.string().nullable().describe("Reason if published services are unavailable."),
+});
+
 const named = z.record(z.string(), z.string());
 
 export const systemInfo = z
@@ -72,10 +80,12 @@ export const systemInfo = z
       .array(z.string())
       .readonly()
       .describe("Faults of the CDI files that describe the GPUs; always empty for a tenant."),
+    published_services: publishedServices.describe("Listener of published services."),
     features: named.describe("Features of this daemon, each with a note."),
     limits: named.describe("Limits and defaults by name, as text."),
   })
   .meta({ id: "SystemInfo" });
+export type SystemInfo = Readonly<z.output<typeof systemInfo>>;
 
 export const openApi = z.looseObject({
   openapi: z.string().describe("3.1.0."),

@@ -79,12 +79,17 @@ describe("the configuration", () => {
     const read = (listen: string, domain = "", console = "") =>
       readConfig({ HEARTH_SERVICES_LISTEN: listen, HEARTH_SERVICES_DOMAIN: domain, HEARTH_LISTEN: console }, [])
         .services;
-    expect(read("")).toEqual({ host: "127.0.0.1", port: 8_701, domain: null });
+    expect(read("")).toEqual({ host: "127.0.0.1", port: 8_701, is_default: true, domain: null });
     expect(read("", "", "127.0.0.1:0")).toMatchObject({ port: 0 });
     expect(read("", "", "0.0.0.0:65535")).toMatchObject({ host: "127.0.0.1", port: 0 });
     expect(read("off", "svc.example.com")).toBeNull();
     const own = { name: "svc.example.com", scheme: "http", port: null };
-    expect(read("0.0.0.0:80", "SVC.example.com")).toEqual({ host: "0.0.0.0", port: 80, domain: own });
+    expect(read("0.0.0.0:80", "SVC.example.com")).toEqual({
+      host: "0.0.0.0",
+      port: 80,
+      is_default: false,
+      domain: own,
+    });
     expect(read("[::1]:80", "https://svc.example.com/")?.domain).toEqual({ ...own, scheme: "https", port: 443 });
     expect(read("", "http://svc.example.com:8080")?.domain).toEqual({ ...own, port: 8_080 });
     for (const listen of ["0.0.0.0:80", "10.0.0.1:80", "::80", "127.0.0.1", "127.0.0.1:70000", "on"]) {
