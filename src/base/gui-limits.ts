@@ -40,6 +40,8 @@ export const GUI_LIMITS = {
   gui_events_max: 100,
   gui_text_length_max: 4_096,
   gui_input_ms: 60_000,
+  /** The keys of one request, which wait for programs: a longer text would end half typed at the deadline. */
+  gui_typing_ms_max: 30_000,
   gui_keys_length_max: 100,
   gui_pause_ms_max: 5_000,
   gui_scroll_steps_max: 50,

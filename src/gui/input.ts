@@ -1,15 +1,13 @@
 /** Input events as arguments of xdotool, which sends them to the X server of its container. */
-import { keyNames } from "./keys.ts";
+import { KEY_DELAY_MS, keyDelayMs, keyNames } from "./keys.ts";
 import type { InputEvent } from "./schema.ts";
 
 const XDOTOOL = "/usr/bin/xdotool";
 const BUTTONS = { left: "1", middle: "2", right: "3" } as const;
 /** Buttons of the wheel, as X11 has them. */
 const WHEEL = { up: "4", down: "5", left: "6", right: "7" } as const;
-/** Between two clicks, and between keys: programs miss faster ones. */
+/** Between two clicks: programs miss faster ones. */
 const CLICK_DELAY_MS = "40";
-const KEY_DELAY_MS = "4";
-const LAYOUT_DELAY_MS = "40";
 
 /** Asks for the size of the screen: its answer is two lines, WIDTH=… and HEIGHT=…. */
 export const GEOMETRY = [XDOTOOL, "getdisplaygeometry", "--shell"];
@@ -49,14 +47,15 @@ function argumentsOf({ type, x = 0, y = 0, button = "left", ...event }: InputEve
       return ["key", "--clearmodifiers", keyNames(event.keys ?? "") ?? ""];
     case "type":
       // `--args 1`: it takes the rest of the line otherwise. `--`: the text may begin with a dash.
-      return ["type", "--delay", delayOf(event.text ?? ""), "--clearmodifiers", "--args", "1", "--", event.text ?? ""];
+      return ["type", "--delay", delayOf(event.text), "--clearmodifiers", "--args", "1", "--", event.text ?? ""];
     case "pause":
       return ["sleep", String((event.duration_ms ?? 0) / 1_000)];
   }
 }
 
-/** For other characters than ASCII xdotool changes the keyboard's layout; programs read the new one before the next key. */
-const delayOf = (text: string): string => (/^[\n\t -~]*$/.test(text) ? KEY_DELAY_MS : LAYOUT_DELAY_MS);
+const delayOf = (text = ""): string => String(keyDelayMs(text));
 
 const turn = (steps: number, back: string, forth: string) =>
-  steps === 0 ? [] : ["click", "--repeat", String(Math.abs(steps)), "--delay", KEY_DELAY_MS, steps < 0 ? back : forth];
+  steps === 0
+    ? []
+    : ["click", "--repeat", String(Math.abs(steps)), "--delay", String(KEY_DELAY_MS), steps < 0 ? back : forth];

@@ -47,3 +47,11 @@ export function keyNames(keys: string): string | null {
   const names = keys.split("+").map(keyName);
   return names.includes(null) ? null : names.join("+");
 }
+
+/** Between keys: programs miss faster ones. */
+export const KEY_DELAY_MS = 4;
+/** For other characters than ASCII xdotool changes the keyboard's layout; programs read the new one before the next key. */
+const LAYOUT_DELAY_MS = 40;
+
+/** Returns the milliseconds between the keys of a text. */
+export const keyDelayMs = (text: string): number => (/^[\n\t -~]*$/.test(text) ? KEY_DELAY_MS : LAYOUT_DELAY_MS);

@@ -3,7 +3,7 @@ import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import { acknowledgement, epochSeconds, wellFormed, whole } from "../base/schema.ts";
 import { byContainer } from "../containers/schema.ts";
-import { keyNames } from "./keys.ts";
+import { keyDelayMs, keyNames } from "./keys.ts";
 
 export { byContainer };
 
@@ -100,11 +100,16 @@ export const sendInput = z
       .refine((all) => pauseOf(all) <= LIMITS.gui_input_ms / 2, {
         error: `must not pause for more than ${LIMITS.gui_input_ms / 2} ms`,
       })
+      .refine((all) => typingOf(all) <= LIMITS.gui_typing_ms_max, {
+        error: `must not take more than ${LIMITS.gui_typing_ms_max} ms to type: a text with other characters than ASCII takes ${keyDelayMs("é")} ms for each`,
+      })
       .describe("Events, in their order."),
   })
   .meta({ id: "SendInput" });
 
 const lengthOf = (events: readonly InputEvent[]) => events.reduce((sum, event) => sum + (event.text?.length ?? 0), 0);
+const typingOf = (events: readonly InputEvent[]) =>
+  events.reduce((sum, { text = "" }) => sum + text.length * keyDelayMs(text), 0);
 const pauseOf = (events: readonly InputEvent[]) => events.reduce((sum, event) => sum + (event.duration_ms ?? 0), 0);
 
 export const sentInput = z

@@ -44,6 +44,8 @@ describe("an event", () => {
     expect(parse(...Array(LIMITS.gui_events_max + 1).fill(move)).success).toBe(false);
     const half = { type: "type", text: "a".repeat(LIMITS.gui_text_length_max / 2 + 1) };
     expect([parse(half).success, parse(half, half).success]).toEqual([true, false]);
+    const slow = (length: number) => ({ type: "type", text: "é".repeat(length) });
+    expect([parse(slow(750)).success, parse(slow(751)).success]).toEqual([true, false]);
     const pause = { type: "pause", duration_ms: LIMITS.gui_pause_ms_max };
     expect([parse(...Array(6).fill(pause)).success, parse(...Array(7).fill(pause)).success]).toEqual([true, false]);
   });
