@@ -1,6 +1,7 @@
 /**
- * The removal of containers: hidden first, so that nobody sees it and its name is free; then the machine is cleared, and the
- * row goes last. A removal that fails is repeated for a while, and at the next start of the daemon.
+ * The removal of containers. The store hides a container first, so that the API does not show it and its name is free; then
+ * the machine is cleared, and the row is deleted last. A removal that fails is repeated for a while, and at the next start of
+ * the daemon.
  */
 import type { KeyedMutex } from "../base/concurrency.ts";
 import { AppError } from "../base/errors.ts";
@@ -19,7 +20,7 @@ export interface RemovalsOptions extends Pick<ContainersOptions, "engine" | "sto
   readonly turns: KeyedMutex;
   readonly retries: () => Retries;
   held(tenant_id: string, id: string): Promise<ContainerRow>;
-  /** Tells of a container that is hidden, before it ends. */
+  /** Is called for each container that the store has hidden, before it ends. */
   hidden(id: string): void;
   /** Ends all that watches a container. */
   forget(id: string): void;
@@ -41,7 +42,15 @@ export class Removals {
     this.#options.hidden(row.id);
   }
 
-  /** Removes what nobody can ask for any more. A removal that fails is repeated for a while, and at the next start. */
+  /** Hides a container whose start failed, and removes it. Safe to repeat. */
+  async discard(row: ContainerRow): Promise<void> {
+    const { rows, changes, hidden } = this.#options;
+    await changes.write([rows.hide(row.id)], eventOf(row, "removed", row.state));
+    hidden(row.id);
+    await this.remove(row.id);
+  }
+
+  /** Removes a hidden container. A removal that fails is repeated for a while, and at the next start. */
   erase(id: string): Promise<void> {
     return this.#options.retries().run(id, () => this.remove(id));
   }

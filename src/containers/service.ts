@@ -172,10 +172,7 @@ export class Containers {
         failpoint("containers.create.made");
         await this.#run(row);
       } catch (error) {
-        await this.#settle(id, async () => {
-          await this.#changes.write([this.#rows.hide(id)], eventOf(row, "removed", row.state));
-          await this.#removals.remove(id);
-        });
+        await this.#settle(id, () => this.#removals.discard(row));
         throw error;
       }
     });
