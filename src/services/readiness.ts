@@ -1,6 +1,6 @@
 /**
- * Whether the port of a service accepts connections: tried when somebody asks, with a short memory, so that a client that
- * asks again and again makes few connections.
+ * Tries whether the port of a service accepts connections, when a request asks for its status. The outcome counts for a
+ * moment, so that a client that polls makes few connections.
  */
 import { connect } from "node:net";
 import type { Clock } from "../base/clock.ts";

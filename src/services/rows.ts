@@ -54,17 +54,18 @@ export class ServiceRows {
     return (await this.#store.read(sql, [this.#node.seq, LIMITS.services_max])).map(rowOf);
   }
 
-  /** Conflict: there are as many services on this node as may be. */
+  /** Conflict: the node has `services_max` services. */
   room(tenant_id: string): Statement {
     const held = "SELECT count(*) FROM services WHERE node_seq = ?";
     return tenantGuard(tenant_id, `(${held}) < ?`, [this.#node.seq, LIMITS.services_max]);
   }
 
-  /** Makes room for a service of the same name whose time is up. */
-  replaceExpired({ container_id, name }: ServiceRow, now: number): Statement {
+  /** Deletes expired services that have the name, the host name or the address of a new one. */
+  replaceExpired({ container_id, name, hostname, address }: ServiceRow, now: number): Statement {
     return {
-      sql: "DELETE FROM services WHERE container_id = ? AND name = ? AND expires_at <= ?",
-      args: [container_id, name, now],
+      sql: `DELETE FROM services WHERE expires_at <= ?
+        AND ((container_id = ? AND name = ?) OR hostname = ? OR (node_seq = ? AND address = ?))`,
+      args: [now, container_id, name, hostname, this.#node.seq, address],
     };
   }
 
@@ -143,9 +144,4 @@ function rowOf(row: Row): ServiceRow {
     rotated_at: numberOrNull(row.rotated_at),
     expires_at: numberOrNull(row.expires_at),
   };
-}
-
-/** Counts the services of a node. */
-export async function serviceCount(store: Store, { seq }: StoredNode): Promise<number> {
-  return Number((await store.readOne("SELECT count(*) AS count FROM services WHERE node_seq = ?", [seq]))?.count);
 }

@@ -94,7 +94,11 @@ export class Services {
     if ("listeners" in serving) this.#serving = serving;
     else this.#error = serving.error;
     const rows = await this.#rows.held();
-    await each(rows, LIMITS.service_probes_at_once, (row) => this.#resume(row));
+    // First those with an address, which no other one may be given.
+    for (const hasAddress of [true, false]) {
+      const some = rows.filter(({ address }) => (address !== null) === hasAddress);
+      await each(some, LIMITS.service_probes_at_once, (row) => this.#resume(row));
+    }
     this.#lookLater();
   }
 
@@ -283,7 +287,7 @@ export class Services {
     return row;
   }
 
-  /** Takes up a service that the store has. */
+  /** Serves a service of the store again, unless it has expired. */
   async #resume(row: ServiceRow): Promise<void> {
     const { values, log, directory } = this.#options;
     const serving = this.#serving;
@@ -311,15 +315,18 @@ export class Services {
     this.#options.log.warn("service not served", { service_id: id, error: reason });
   }
 
-  /** A service that was made while a domain was set. */
+  /** Gives an address to a service that was made while a domain was set. */
   async #giveAddress(service: Published, { listeners }: Serving): Promise<void> {
     const { directory, store, log } = this.#options;
+    let chosen: string | null = null;
     try {
       const address = await listeners.choose((one) => directory.hasAddress(one));
+      chosen = address;
       const { conflict } = await store.write([this.#rows.setAddress(service.row.id, address)], { durable: true });
       if (conflict !== null) throw new AppError("CAPACITY_FULL", "the loopback address was taken meanwhile");
       Object.assign(service, { row: { ...service.row, address } });
     } catch (error) {
+      if (chosen !== null) listeners.release(chosen);
       service.failure ??= errorText(error);
       log.warn("service not served", { service_id: service.row.id, error: errorText(error) });
     }

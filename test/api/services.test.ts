@@ -96,6 +96,21 @@ describe("a published service", () => {
     await own.ok("DELETE", `/api/services/${again.service_id}`);
   });
 
+  it("frees its host name when it expires", async () => {
+    const host = { hostname: "soon.example" };
+    const { service_id } = await own.publish("web", { ...host, name: "short-lived", ttl_seconds: 1 });
+    await eventually("it expires", async () => {
+      return (await own.ok("GET", `/api/services/${service_id}`)).status === "expired";
+    });
+    const again = await own.publish("web", { ...host, name: "successor" });
+    expect(refusal(await own.call("GET", `/api/services/${service_id}`))).toEqual([404, "NOT_FOUND"]);
+    const headers = { host: host.hostname };
+    const path = `/?service_token=${tokenIn(again.public_url)}`;
+    const { status } = await ask(`http://127.0.0.1:${new URL(again.public_url).port}${path}`, { headers });
+    expect(status).toBe(200);
+    await own.ok("DELETE", `/api/services/${again.service_id}`);
+  });
+
   it("gets another token by a rotation, at the same address", async () => {
     const service = await own.publish("web", { name: "turned" });
     const rotated = await own.ok("POST", `/api/services/${service.service_id}/rotate`);
