@@ -95,6 +95,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     "src/snapshots/schema.ts",
     "src/system/schema.ts",
     "src/terminal/schema.ts",
+    "src/services/schema.ts",
     "pool/index.ts",
     "zod",
   ],

@@ -19,6 +19,7 @@ export type { FunctionPoolStatus } from "../functions/groups.ts";
 export type { FunctionRecord, InvocationRecord, InvocationTimings, VersionRecord } from "../functions/schema.ts";
 export type { OperationRecord } from "../operations/schema.ts";
 export type { SecretRecord } from "../secrets/schema.ts";
+export type { ServiceRecord } from "../services/schema.ts";
 export type { Changes as FileChanges, Lineage, SnapshotDetail, SnapshotRecord } from "../snapshots/schema.ts";
 export type { SessionRecord } from "../terminal/schema.ts";
 export type { VolumeRecord } from "../volumes/schema.ts";

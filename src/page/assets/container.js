@@ -8,18 +8,19 @@ import { containerHash, terminalHash } from "./addresses.js";
 import { logCard } from "./container-log.js";
 import { networkCard } from "./container-network.js";
 import { runCard } from "./container-run.js";
+import { SERVICES_MAX, servicesCard } from "./container-services.js";
 import { SNAPSHOTS_MAX, snapshotsCard } from "./container-snapshots.js";
 import { portText, stateKind, stateText, uptime } from "./containers.js";
 import { askName, confirm } from "./dialogs.js";
 import { h, setText, show } from "./dom.js";
 import { dateTime, epochSeconds } from "./format.js";
 import { processesCard, usageCard } from "./processes.js";
-import { containersOf, snapshotsOf } from "./resources.js";
+import { containersOf, servicesOf, snapshotsOf } from "./resources.js";
 import { unlessRefused, untilDeleted } from "./view.js";
 import { badge, card, crumbs, facts, problem, recordButtons } from "./widgets.js";
 
 /** @import { Context, Removal, View } from "./view.js" */
-/** @import { ContainerMetrics, ContainerProcess, ContainerRecord, SnapshotRecord } from "../wire.ts" */
+/** @import { ContainerMetrics, ContainerProcess, ContainerRecord, ServiceRecord, SnapshotRecord } from "../wire.ts" */
 
 /** @param {string | null} iso @param {string} none */
 const moment = (iso, none) => (iso === null ? none : dateTime(epochSeconds(iso)));
@@ -247,15 +248,18 @@ export function containerView(context, id) {
   const processes = processesCard(context, idOf);
   const about = factsCard();
   const network = networkCard(context, idOf);
+  const services = servicesCard(context, () => shown, moved);
   const snapshots = snapshotsCard(context, () => shown, moved);
   const side = h("div", { class: "side" }, usage.element, about.element);
-  const below = h("div", { class: "stack" }, processes.element, network.element, snapshots.element);
+  const others = [processes.element, services.element, network.element, snapshots.element];
+  const below = h("div", { class: "stack" }, ...others);
   const body = h("div", { class: "detail" }, run.element, log.element, side, below);
   const element = h("div", { hidden: true }, top.element, body);
 
   /** @typedef {{ snapshots: readonly SnapshotRecord[], next_cursor: string | null }} Taken */
-  /** @param {ContainerRecord} record @param {ContainerMetrics | null} metrics @param {readonly ContainerProcess[]} running @param {Taken | null} taken */
-  const draw = (record, metrics, running, taken) => {
+  /** @typedef {{ services: readonly ServiceRecord[], next_cursor: string | null }} Listed */
+  /** @param {ContainerRecord} record @param {ContainerMetrics | null} metrics @param {readonly ContainerProcess[]} running @param {Listed | null} listed @param {Taken | null} taken */
+  const draw = (record, metrics, running, listed, taken) => {
     shown = record;
     show(loading, false);
     top.update(record);
@@ -264,6 +268,7 @@ export function containerView(context, id) {
     network.update(record);
     usage.update(metrics);
     processes.update(running);
+    services.update(listed);
     snapshots.update(record, taken);
     log.update();
     if (!element.hidden) return;
@@ -277,8 +282,9 @@ export function containerView(context, id) {
     const runs = record.state === "running";
     const metrics = runs ? await unlessRefused(containers.metrics(record.container_id)) : null;
     const found = runs ? await unlessRefused(containers.processes(record.container_id)) : null;
+    const listed = await unlessRefused(servicesOf(context.api).ofContainer(record.container_id, SERVICES_MAX));
     const taken = await unlessRefused(snapshotsOf(context.api).ofContainer(record.container_id, SNAPSHOTS_MAX));
-    if (change === change_count) draw(record, metrics, found?.processes ?? [], taken);
+    if (change === change_count) draw(record, metrics, found?.processes ?? [], listed, taken);
   };
   return {
     element: h("div", {}, trouble.element, loading, element),

@@ -1,8 +1,8 @@
-/** Requests of the page for containers, volumes, snapshots, secrets, code and operations, and for files of the first two. */
+/** Requests of the page for containers, volumes, snapshots, services, secrets, code and operations, and for files. */
 import { encodedPath } from "./addresses.js";
 
 /** @import { Api } from "./api.js" */
-/** @import { ContainerMetrics, ContainerNetwork, ContainerProcess, AcceptedCopy, ContainerRecord, NetworkDiagnostics, NetworkSetup, ExecResult, FileChanges, FileList, Lineage, OperationRecord, OperationSummary, SecretRecord, SnapshotDetail, SnapshotRecord, VersionDiff, VolumeDetail, VolumeRecord } from "../wire.ts" */
+/** @import { ContainerMetrics, ContainerNetwork, ContainerProcess, AcceptedCopy, ContainerRecord, NetworkDiagnostics, NetworkSetup, ExecResult, FileChanges, FileList, Lineage, OperationRecord, OperationSummary, SecretRecord, ServiceRecord, SnapshotDetail, SnapshotRecord, VersionDiff, VolumeDetail, VolumeRecord } from "../wire.ts" */
 
 /** Beyond the time that a stop, a start or a command takes by its own bounds. */
 const GRACE_MS = 30_000;
@@ -162,6 +162,21 @@ export function secretsOf(api) {
     set: (name, value) => api.request("PUT", secret(name), value),
     /** @param {string} name */
     remove: (name) => api.request("DELETE", secret(name)),
+  };
+}
+
+/** Published services. @param {Api} api */
+export function servicesOf(api) {
+  const service = (/** @type {string} */ id, rest = "") => `/api/services/${encodeURIComponent(id)}${rest}`;
+  return {
+    /** Newest first. @param {string} container_id @param {number} limit @returns {Promise<{ services: ServiceRecord[], next_cursor: string | null }>} */
+    ofContainer: (container_id, limit) => api.request("GET", container(container_id, `/services?limit=${limit}`)),
+    /** @param {string} container_id @param {unknown} body @returns {Promise<ServiceRecord>} */
+    publish: (container_id, body) => api.request("POST", container(container_id, "/services"), body),
+    /** @param {string} id @returns {Promise<ServiceRecord>} */
+    rotate: (id) => api.request("POST", service(id, "/rotate")),
+    /** @param {string} id */
+    remove: (id) => api.request("DELETE", service(id)),
   };
 }
 

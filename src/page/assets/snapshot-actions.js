@@ -10,7 +10,7 @@ import { labelled, recordButtons } from "./widgets.js";
 /** @import { ContainerRecord, SnapshotRecord } from "../wire.ts" */
 
 const HOUR_SECONDS = 3_600;
-/** Lives of a snapshot that the dialog offers. @type {readonly (readonly [string, number | null])[]} */
+/** Lives that the dialogs offer. @type {readonly (readonly [string, number | null])[]} */
 const LIVES = [
   ["never", null],
   ["after an hour", HOUR_SECONDS],
@@ -29,18 +29,26 @@ export const snapshotState = ({ state, pinned }) => (pinned ? "pinned" : state);
 /** @param {string} id @param {readonly (readonly [string, string])[]} options words and their values */
 const select = (id, options) => h("select", { id }, ...options.map(([text, value]) => h("option", { value, text })));
 
+/** A choice of lives. @param {string} id @param {string} unlimited the words of the life without an end */
+export function lifeField(id, unlimited) {
+  const lives = LIVES.map(([text, seconds], i) => {
+    return /** @type {const} */ ([seconds === null ? unlimited : text, String(i)]);
+  });
+  const life = select(id, lives);
+  return {
+    element: labelled("Expires", life),
+    read: () => ({ ttl_seconds: LIVES[Number(life.value)]?.[1] ?? null }),
+  };
+}
+
 /** The fields of every new snapshot, and what they say. */
 function commonFields() {
   const name = h("input", { id: "snapshot-name", maxlength: 128, autocomplete: "off", spellcheck: "false" });
-  const lives = LIVES.map(([text], i) => /** @type {const} */ ([text, String(i)]));
-  const life = select("snapshot-life", lives);
+  const life = lifeField("snapshot-life", "never");
   return {
     name: labelled("Name", name, "Optional."),
-    life: labelled("Expires", life),
-    read: () => ({
-      ...(name.value.trim() === "" ? {} : { name: name.value.trim() }),
-      ttl_seconds: LIVES[Number(life.value)]?.[1] ?? null,
-    }),
+    life: life.element,
+    read: () => ({ ...(name.value.trim() === "" ? {} : { name: name.value.trim() }), ...life.read() }),
   };
 }
 

@@ -29,7 +29,7 @@ export const labelsText = ({ labels }) =>
 /** @param {SnapshotRecord} record */
 export const sourceName = ({ source_container_name, source_volume }) => source_container_name ?? source_volume ?? "";
 
-/** When the daemon deletes it. @param {SnapshotRecord} record @param {number} now_ms */
+/** When the daemon deletes it. @param {Pick<SnapshotRecord, "expires_at" | "pinned">} record @param {number} now_ms */
 export function expiryText({ expires_at, pinned }, now_ms) {
   if (pinned || expires_at === null) return "never";
   return `in ${duration(Math.max(0, expires_at - Math.floor(now_ms / 1000)))}`;
