@@ -23,6 +23,10 @@ export interface DesktopChecks {
 export const isDesktop = ({ image, release }: { readonly image: string; readonly release: string | null }): boolean =>
   release !== null && DESKTOP_REFERENCE.test(image);
 
+/** The image of a container as its owner names it: a profile without its release, or the reference of an image. */
+export const imageName = ({ image, release }: { readonly image: string; readonly release: string | null }): string =>
+  (release === null ? null : /^localhost\/hearth\/([^:@/]+)[:@]/.exec(image)?.[1]) ?? image;
+
 /** Throws INVALID_ARGUMENT if a request for a container with a desktop names a command. */
 export function checkDesktopCommand({ image, entrypoint, command }: Wanted & { readonly image: string }): void {
   const field = commandField({ entrypoint, command });

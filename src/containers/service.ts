@@ -53,7 +53,7 @@ import { containerStates } from "./states.ts";
 import { Supervisor } from "./supervisor.ts";
 import { View } from "./view.ts";
 
-export { isDesktop } from "./desktop.ts";
+export { DESKTOP_PROFILE, imageName, isDesktop } from "./desktop.ts";
 export { checkName } from "./network/schema.ts";
 export {
   type ContainerCopy,

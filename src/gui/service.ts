@@ -12,7 +12,7 @@ import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import { Shares } from "../base/shares.ts";
 import { CLOSE, Upgrade } from "../base/sockets.ts";
-import { type Containers, isDesktop } from "../containers/service.ts";
+import { type Containers, DESKTOP_PROFILE, imageName, isDesktop } from "../containers/service.ts";
 import type { Engine, GatheredExit, RunRequest } from "../engine/ports.ts";
 import { type Backends, BRIDGE, unreachable } from "./backends.ts";
 import { GEOMETRY, inputCommand, readGeometry } from "./input.ts";
@@ -161,8 +161,9 @@ export class Desktops {
   async #desktop(tenant_id: string, id: string): Promise<string> {
     const row = await this.#options.containers.held(tenant_id, id);
     if (isDesktop(row)) return row.id;
-    throw new AppError("INVALID_ARGUMENT", `container '${id}' has no desktop: its image is '${row.image}'`, {
-      details: { expected: ["prod-gui"], received: row.image },
+    const received = imageName(row);
+    throw new AppError("INVALID_ARGUMENT", `container '${id}' has no desktop: its image is '${received}'`, {
+      details: { expected: [DESKTOP_PROFILE], received },
       hint: "create a container with image prod-gui",
     });
   }

@@ -36,7 +36,8 @@ describe("a container of another image than prod-gui", () => {
   it.each(REQUESTS)("answers 400 to %s …/%s", async (method, path, body) => {
     const answer = await daemon.call(method, `/api/containers/${state.id}/${path}`, body);
     expect([answer.status, answer.body.error_code]).toEqual([400, "INVALID_ARGUMENT"]);
-    expect(answer.body.error).toContain("has no desktop");
+    expect(answer.body.error).toBe(`container '${state.id}' has no desktop: its image is 'prod'`);
+    expect(answer.body.details).toMatchObject({ expected: ["prod-gui"], received: "prod" });
   });
 
   it.each(REQUESTS)("of another tenant, or missing, answers 404 to %s …/%s", async (method, path, body) => {
