@@ -1,7 +1,8 @@
-/** Cards of a container on the page in a real browser: its published services, and its network. */
+/** The page in a real browser: published services and network of a container, GPUs of a function. */
 import { execFileSync } from "node:child_process";
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { CdiFiles } from "../support/cdi.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { type Answer, Daemon, eventually, KEY } from "../support/daemon.ts";
 import { agree, button, card, cellOf, forgiveRaces, refusalsOf, Tabs } from "../support/page.ts";
@@ -12,7 +13,8 @@ type Json = Answer["body"];
 const daemon = new Daemon();
 const user = new ContainerUser(daemon);
 const tabs = new Tabs(daemon);
-const SETTINGS = { HEARTH_CELLS: "0", HEARTH_LOG_LEVEL: "warn" };
+const cdi = new CdiFiles();
+const SETTINGS = { HEARTH_CELLS: "0", HEARTH_LOG_LEVEL: "warn", HEARTH_CDI_DIRS: cdi.setting };
 const HOSTILE = "<img src=x onerror=window.owned=1>";
 /** Shows where a page was opened from. */
 const PAGE = `
@@ -28,7 +30,10 @@ http.server.ThreadingHTTPServer(("0.0.0.0", 8080), Handler).serve_forever()
 
 beforeAll(() => daemon.start(SETTINGS));
 afterEach(() => tabs.closeEmpty());
-afterAll(() => tabs.end());
+afterAll(async () => {
+  await tabs.end();
+  cdi.remove();
+});
 
 const serve = (name: string) => user.create({ name, command: ["python3", "-c", PAGE], memory_limit_mb: 256 });
 const listed = async (id: string): Promise<Json[]> =>
@@ -179,5 +184,52 @@ describe("the network of a container", () => {
     await button(network(page), "Check the network").click();
     await network(page).getByRole("alert").getByText("no response from hearth").waitFor();
     for (const error of tab.errors.splice(0)) expect(error).toContain("ERR_FAILED");
+  });
+});
+
+describe("the GPUs of a function", () => {
+  const gpus = (page: Page) => page.getByLabel("GPUs", { exact: true });
+  const nodeHas = (count: number) =>
+    eventually(`the node has ${count} GPUs`, async () => {
+      return (await daemon.call("GET", "/api/system/info")).body.gpu_count === count;
+    });
+
+  it("are no field of the form on a node without GPUs", async () => {
+    await nodeHas(0);
+    const { page, requests } = await tabs.open("#/new");
+    await eventually("the page asked", () => requests.some((one) => one.endsWith("/api/system/info")));
+    await page.getByLabel("Name").fill("plain");
+    expect(await gpus(page).isVisible()).toBe(false);
+    await button(page, "Create and deploy").click();
+    await page.locator(".title").getByText("active").waitFor();
+    expect(await card(page, "Current version").textContent()).toContain("GPUsnone");
+    expect(await gpus(page).isVisible()).toBe(false);
+    const { id, gpu_count } = (await daemon.call("GET", "/api/functions/by-name/plain")).body;
+    expect(gpu_count).toBe(0);
+    await daemon.call("DELETE", `/api/functions/${id}`);
+  });
+
+  it("are asked for in the form, shown, and changed by a new version, from the value of the current one", async () => {
+    cdi.write("test.json", cdi.value());
+    await nodeHas(2);
+    const { page } = await tabs.open("#/new");
+    await page.getByText("This node has 2 GPUs.").waitFor();
+    await page.getByLabel("Name").fill("fast");
+    await gpus(page).fill("1");
+    expect(await page.getByLabel("Commands of hearth").textContent()).toContain("--gpu-count 1 --deploy");
+    expect(await page.getByLabel("Command lines").textContent()).toContain('"gpu_count":1}');
+    await button(page, "Create and deploy").click();
+    await page.locator(".title").getByText("active").waitFor();
+    const about = card(page, "Current version");
+    await about.getByText("1 GPU", { exact: true }).waitFor();
+    expect(await gpus(page).inputValue()).toBe("1");
+    await gpus(page).fill("0");
+    await button(page, "Create version 2").click();
+    await page.getByText("Version 2 is current").waitFor();
+    expect(await about.textContent()).toContain("GPUsnone");
+    const { id, ...record } = (await daemon.call("GET", "/api/functions/by-name/fast")).body;
+    expect([record.version, record.gpu_count]).toEqual([2, 0]);
+    await daemon.call("DELETE", `/api/functions/${id}`);
+    cdi.unlink("test.json");
   });
 });

@@ -13,6 +13,7 @@ const FACTS = [
   ["Runtime", ({ runtime, protocol }) => (runtime === "custom" ? `custom, protocol ${protocol ?? "http"}` : runtime)],
   ["Memory", ({ memory_limit_mb }) => `${memory_limit_mb} MiB`],
   ["CPU", ({ cpu_limit_percent }) => (cpu_limit_percent === null ? "no quota" : `${cpu_limit_percent} % of a core`)],
+  ["GPUs", ({ gpu_count }) => (gpu_count === 0 ? "none" : counted(gpu_count, "GPU"))],
   ["Timeout", ({ timeout_seconds }) => `${timeout_seconds} s`],
   ["Instances", ({ min_instances, max_instances }) => `${min_instances} to ${max_instances}`],
   ["Per instance", ({ instance_concurrency }) => `${counted(instance_concurrency, "call")} at a time`],

@@ -141,6 +141,7 @@ function cards(context, current, onChanged, remove) {
     focus: top.focus,
     move: records.move,
     leave: update.leave,
+    refresh: update.refresh,
     /** @param {Shown} shown */
     update({ record, pool, versions }) {
       top.update(record, pool);
@@ -204,6 +205,7 @@ export function functionView(context, id) {
     if (change !== change_count) return;
     versions_of = of;
     draw({ record, pool, versions: versions ?? [] });
+    await parts.refresh();
     if (await recent.follow(record)) parts.updateRecords(recent.records);
   };
   const rounds = untilDeleted(round, trouble, () => show(loading, false));

@@ -56,6 +56,7 @@ export function functionsView(context) {
     row: (record) => row(record, context),
     ask: async () => {
       const { functions, next_cursor } = await context.api.functions(FUNCTIONS_MAX);
+      if (functions.length === 0) await form.refresh();
       return { resources: functions, next_cursor };
     },
     first: { element: h("div", { class: "narrow" }, form.element), focus: form.focus },

@@ -9,12 +9,12 @@ import { act, card, crumbs, problem } from "./widgets.js";
 /** @param {string} text for a shell, as one word */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** @typedef {{ name: string, handler: string, runtime: string }} Described */
+/** @typedef {{ name: string, handler: string, runtime: string, gpu_count?: number }} Described */
 
 /** @param {Described} described */
-function commands({ name, handler, runtime }) {
+function commands({ name, handler, runtime, ...gpus }) {
   const { needsCode } = runtimeOf(runtime);
-  const described = runtime === "shell" ? { name, handler } : { name, runtime, handler };
+  const described = runtime === "shell" ? { name, handler, ...gpus } : { name, runtime, handler, ...gpus };
   const body = quoted(JSON.stringify(needsCode ? { ...described, code_sha256: "SHA" } : described));
   const upload = `SHA=$(tar cz . | curl -s -H "$K" -H "Content-Type: application/gzip" $U/code --data-binary @- | grep -o '[0-9a-f]\\{64\\}')`;
   const call = quoted(JSON.stringify({ payload: runtime === "shell" ? "world" : { name: "world" } }));
@@ -28,16 +28,18 @@ function commands({ name, handler, runtime }) {
 }
 
 /** @param {Described} described */
-function shortCommands({ name, handler, runtime }) {
+function shortCommands({ name, handler, runtime, gpu_count = 0 }) {
   if (runtime === "shell") {
+    const gpus = gpu_count === 0 ? "" : ` --gpu-count ${gpu_count}`;
     return [
-      `hearth create ${quoted(name)} --handler ${quoted(handler)} --deploy`,
+      `hearth create ${quoted(name)} --handler ${quoted(handler)}${gpus} --deploy`,
       `hearth invoke ${quoted(name)} world`,
     ].join("\n");
   }
   return [
     `hearth init hello --runtime ${runtime} --name ${quoted(name)}`,
     "hearth deploy ./hello",
+    ...(gpu_count === 0 ? [] : [`hearth update ${quoted(name)} --gpu-count ${gpu_count}`]),
     `hearth invoke ${quoted(name)} '{"name": "world"}'`,
   ].join("\n");
 }
@@ -50,7 +52,7 @@ export function createForm(context, title) {
   const lines = h("pre", { class: "output", tabindex: 0, "aria-label": "Command lines" });
   const name = h("input", { id: "new-name", required: true, maxlength: 128, autocomplete: "off", value: "hello" });
   const fields = versionFields(context, "new");
-  const { runtime, handler } = fields;
+  const { runtime, handler, gpus } = fields;
   const folder = h("p", { class: "hint", hidden: true });
   folder.append(
     "From a folder: ",
@@ -62,7 +64,11 @@ export function createForm(context, title) {
   handler.value = RUNTIMES[0].handler;
   const button = h("button", { class: "primary", type: "submit", text: "Create and deploy" });
   const draw = () => {
-    const described = { name: name.value, handler: handler.value, runtime: runtime.value };
+    const gpu_count = Number(gpus.input.value);
+    const described = {
+      ...{ name: name.value, handler: handler.value, runtime: runtime.value },
+      ...(gpu_count > 0 ? { gpu_count } : {}),
+    };
     show(folder, runtimeOf(runtime.value).needsCode);
     setText(short, shortCommands(described));
     setText(lines, commands(described));
@@ -96,7 +102,7 @@ export function createForm(context, title) {
     h("p", { class: "actions" }, button, h("kbd", { text: "Ctrl+Enter" })),
   );
   const shell = h("details", { open: true }, h("summary", { text: "The same from a shell" }), short, lines);
-  return { element: card(title, form, shell), focus: () => name.select(), leave: fields.leave };
+  return { element: card(title, form, shell), focus: () => name.select(), leave: fields.leave, refresh: gpus.refresh };
 }
 
 /** @param {Context} context @returns {View} */
@@ -105,7 +111,7 @@ export function newFunctionView(context) {
   return {
     element: h("div", { class: "narrow" }, crumbs([["Functions", "#/"]], "New").element, form.element),
     title: () => "New function",
-    refresh: async () => {},
+    refresh: form.refresh,
     focus: form.focus,
     leave: form.leave,
   };

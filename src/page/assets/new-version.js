@@ -27,7 +27,7 @@ export function updateCard(context, onChanged) {
   const { api, say } = context;
   const trouble = problem();
   const fields = versionFields(context, "next");
-  const { handler, runtime } = fields;
+  const { handler, runtime, gpus } = fields;
   const smoke = smokeField();
   const note = h("input", { id: "next-note", maxlength: 1000, autocomplete: "off" });
   const button = h("button", { type: "submit", text: "Create version" });
@@ -59,10 +59,12 @@ export function updateCard(context, onChanged) {
   return {
     element: card("New version", form),
     leave: fields.leave,
+    refresh: gpus.refresh,
     /** Edited fields stay. @param {FunctionRecord} record @param {number} newest_version */
     update(record, newest_version) {
       if (from === null || handler.value === from.handler) handler.value = record.handler;
       if (from === null || runtime.value === from.runtime) runtime.value = record.runtime;
+      if (from === null || Number(gpus.input.value) === from.gpu_count) gpus.set(record.gpu_count);
       from = record;
       fields.setHasCode(record.code_sha256 !== null);
       setText(button, `Create version ${newest_version + 1}`);

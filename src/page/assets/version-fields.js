@@ -1,11 +1,13 @@
 /**
- * The form fields for runtime, handler and code of a version. The code is an archive, which is uploaded
+ * The form fields for runtime, handler, code and GPUs of a version. The code is an archive, which is uploaded
  * when the form is sent; the version then takes it by its digest.
  */
 import { h, setText, show } from "./dom.js";
+import { counted } from "./format.js";
 import { codeOf } from "./resources.js";
 import { RUNTIMES, runtimeOf } from "./runtimes.js";
 import { transferMeter, typeOf } from "./transfer.js";
+import { unlessRefused } from "./view.js";
 import { labelled, sendOnEnter } from "./widgets.js";
 
 /** @import { Context } from "./view.js" */
@@ -54,6 +56,38 @@ function codeField({ api }, prefix) {
   };
 }
 
+/** The GPUs of an instance: offered where the node has some, or the current version asks for some. @param {Context} context @param {string} prefix of the ids */
+function gpuField({ api }, prefix) {
+  const input = h("input", { id: `${prefix}-gpus`, type: "number", min: 0, step: 1, placeholder: "0" });
+  const hint = h("p", { class: "hint" });
+  const element = h("div", { class: "field", hidden: true }, h("label", { for: input.id, text: "GPUs" }), input, hint);
+  /** Null until the daemon has said it. @type {number | null} */
+  let of_node = null;
+  const draw = () => {
+    if (of_node === null) return;
+    show(element, of_node > 0 || input.value !== "");
+    const all = of_node === 0 ? "This node has no GPUs" : `This node has ${counted(of_node, "GPU")}`;
+    setText(hint, `GPUs that each instance holds alone. ${all}.`);
+  };
+  return {
+    element,
+    input,
+    /** @param {number} gpu_count of the current version */
+    set(gpu_count) {
+      input.value = gpu_count === 0 ? "" : String(gpu_count);
+      draw();
+    },
+    /** Asks once what the node has. */
+    async refresh() {
+      if (of_node !== null) return;
+      const info = await unlessRefused(api.systemInfo());
+      of_node = info?.gpu_count ?? 0;
+      draw();
+    },
+    body: () => (element.hidden ? {} : { gpu_count: Number(input.value) }),
+  };
+}
+
 /**
  * @param {Context} context
  * @param {string} prefix of the ids
@@ -70,6 +104,7 @@ export function versionFields(context, prefix) {
   });
   const hint = h("p", { class: "hint" });
   const code = codeField(context, prefix);
+  const gpus = gpuField(context, prefix);
   let hasCode = false;
   const draw = () => {
     const { needsCode, hint: text } = runtimeOf(runtime.value);
@@ -83,9 +118,11 @@ export function versionFields(context, prefix) {
       labelled("Runtime", runtime),
       h("div", { class: "field" }, h("label", { for: handler.id, text: "Handler" }), handler, hint),
       ...code.elements,
+      gpus.element,
     ],
     runtime,
     handler,
+    gpus,
     leave: code.leave,
     clear: code.clear,
     /** @param {boolean} value true if the current version has code, which stays */
@@ -95,7 +132,7 @@ export function versionFields(context, prefix) {
     },
     /** The fields of the API, after the upload. */
     async body() {
-      const fields = { handler: handler.value, runtime: runtime.value };
+      const fields = { handler: handler.value, runtime: runtime.value, ...gpus.body() };
       const code_sha256 = await code.send();
       return code_sha256 === null ? fields : { ...fields, code_sha256 };
     },
