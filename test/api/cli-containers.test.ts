@@ -1,4 +1,5 @@
 /** The verbs of containers and volumes, through the `hearth` command against a real daemon. */
+import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -212,5 +213,63 @@ describe("volumes", () => {
     expect(await out("volumes", "rename", "data", "kept")).toBe("data is now kept\n");
     expect(await out("volumes", "delete", "kept")).toBe("kept is deleted\n");
     await eventually("no volume is left", async () => (await answer("volumes", "list")).volumes.length === 0);
+  });
+});
+
+describe("diagnose", () => {
+  const CHECKS = "running link address route neighbour gateway forwarding rules egress dns".split(" ");
+  /** Rows of the table by check. The name server of the machine is the machine's matter. */
+  const results = (text: string) =>
+    Object.fromEntries([...text.matchAll(/^(\w+) +(ok|failed|mended) /gm)].map(([, name, result]) => [name, result]));
+  const link = async () => (await answer("diagnose", "linked")).network.veth_host as string;
+  const break_ = async () => execFileSync("ip", ["link", "set", await link(), "down"]);
+
+  it("shows address, link and traffic, and each check with its result", async () => {
+    await out("run", "-d", "--name", "linked", "--egress", "192.0.2.0/24:443/tcp");
+    const { ip_address } = await answer("inspect", "linked");
+    const { out: text, err, code } = await hearth("diagnose", "linked");
+    expect(text).toMatch(new RegExp(`^address +${ip_address.replaceAll(".", "\\.")}$`, "m"));
+    expect(text).toMatch(/^link +eth0 \([0-9a-f:]{17}, mtu \d+\) on h\S+$/m);
+    expect(text).toMatch(/^egress +192\.0\.2\.0\/24:443\/tcp$/m);
+    expect(text).toMatch(/^traffic +\d+ bytes in, \d+ bytes out$/m);
+    const { dns, ...found } = results(text);
+    expect(Object.keys(results(text))).toEqual(CHECKS);
+    expect(new Set(Object.values(found))).toEqual(new Set(["ok"]));
+    if (dns === "ok") expect([err, code]).toEqual(["", 0]);
+    else expect([err, code]).toEqual([expect.stringContaining("a check failed: dns"), 1]);
+  });
+
+  it("exits with 1 and names what failed, with the command that mends it", async () => {
+    await break_();
+    const failed = await hearth("diagnose", "linked");
+    expect(failed.code).toBe(1);
+    expect(results(failed.out)).toMatchObject({ running: "ok", link: "failed", route: "failed", gateway: "failed" });
+    expect(failed.err).toMatch(/^hearth: checks failed: link, .*\n {2}mend it: hearth diagnose --mend linked\n$/);
+    const json = await hearth("diagnose", "linked", "--json");
+    const { ok, checks, network } = JSON.parse(json.out);
+    expect([json.code, ok, network.container_id]).toEqual([1, false, (await answer("inspect", "linked")).container_id]);
+    expect(checks.find(({ name }: { name: string }) => name === "link").ok).toBe(false);
+  });
+
+  it("mends with --mend what failed, and says of each check whether it was mended", async () => {
+    const mended = await hearth("diagnose", "linked", "--mend");
+    const { dns, ...found } = results(mended.out);
+    expect(found).toMatchObject({ running: "ok", link: "mended", route: "mended", gateway: "mended" });
+    expect(Object.values(found)).not.toContain("failed");
+    expect(mended.code).toBe(dns === "failed" ? 1 : 0);
+    expect(results((await hearth("diagnose", "linked")).out)).toMatchObject({ link: "ok", gateway: "ok" });
+  });
+
+  it("says that a stopped container does not run, and mends nothing of it", async () => {
+    await out("stop", "-t", "0", "linked");
+    const stopped = await hearth("diagnose", "linked");
+    expect([stopped.code, results(stopped.out)]).toEqual([1, { running: "failed" }]);
+    expect(stopped.out).toMatch(/^link +none$/m);
+    expect(await hearth("diagnose", "linked", "--mend")).toMatchObject({
+      code: 1,
+      err: expect.stringContaining("[NOT_RUNNING]"),
+    });
+    expect(await hearth("diagnose", "missing")).toMatchObject({ code: 1, err: expect.stringContaining("missing") });
+    await out("rm", "linked");
   });
 });

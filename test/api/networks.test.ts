@@ -105,7 +105,38 @@ describe("hearth", () => {
     await operator.out("stop", "-t", "0", "left");
     expect(await operator.out("network", "ls")).toMatch(/^pair +left +exited/m);
     expect(await operator.out("dns", "ls")).not.toMatch(/^left /m);
+    const { networks: all } = await operator.answer("networks", "list");
+    const pair = all.find(({ name }: Json) => name === "pair");
+    expect(pair.members.map(({ name, state }: Json) => [name, state]).sort()).toEqual([
+      ["left", "exited"],
+      ["right", "running"],
+    ]);
+    const { entries } = await operator.answer("dns", "list");
+    expect(entries.find((one: Json) => one.container_name === "right")).toMatchObject({
+      ...{
+        network: "pair",
+        ip_address: right.ip_address,
+        names: expect.arrayContaining(["right.pair.hearth.internal"]),
+      },
+    });
     await operator.out("rm", "-f", "left", "right");
     expect(await operator.out("network", "ls")).not.toMatch(/^pair /m);
+  });
+
+  it("lists networks and names of the key's tenant alone, and says how to make the first one", async () => {
+    const { tenant_id } = (await daemon.call("POST", "/api/tenants", { name: "empty" })).body;
+    const { key } = (await daemon.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name: "first" })).body;
+    for (const [noun, none] of [
+      ["network", "no networks: hearth run -d --name box --network shop"],
+      ["dns", "no names: hearth run -d --name box --network shop"],
+    ] as const) {
+      expect(await operator.hearthAs(key, noun, "ls")).toMatchObject({ code: 0, out: "", err: `${none}\n` });
+    }
+    await create("alone", { network: "shop" }, key);
+    const listed = await operator.hearthAs(key, "network", "ls");
+    expect(listed.out.trim().split("\n")).toEqual([
+      expect.stringMatching(/^NETWORK +CONTAINER/),
+      expect.stringMatching(/^shop +alone +running/),
+    ]);
   });
 });
