@@ -1,6 +1,6 @@
 /**
- * Profiles: which releases a node has, which of them a name means, and how they come about. Files and images are the catalog's and
- * the image store's, builds are builds.ts's.
+ * Profiles: resolves names to releases, starts builds, and moves channels. The catalog owns the files of releases, the image
+ * store their images; builds.ts runs the builds.
  *
  * N1. What a name resolves to is one release, whose reference is its digest.
  * N2. A first use builds a missing release of `latest`. `stable` and versions are never built: their content is chosen.
@@ -12,7 +12,7 @@ import type { Log } from "../base/log.ts";
 import type { OperationRecord } from "../operations/schema.ts";
 import type { OperationContext, Operations } from "../operations/service.ts";
 import type { BuildView, ProfileBuilds, Waiting } from "./builds.ts";
-import type { Catalog, ChannelName, Recipe, Release } from "./catalog.ts";
+import type { Catalog, ChannelName, Release } from "./catalog.ts";
 import { CHANNELS } from "./catalog.ts";
 import type { ProfileRecord, ReleaseDiff, ReleaseRecord } from "./schema.ts";
 import { parseSelector, profileReference, type Selector } from "./selectors.ts";
@@ -143,7 +143,7 @@ export class Profiles {
     return this.select(text);
   }
 
-  /** For containers: whether a selector needs a build first, and the wait for it. */
+  /** For containers: true if a selector needs a build first. `run` waits for it. */
   isNeeded(text: string, oci: boolean): boolean {
     return !oci && this.mustBuild(text);
   }
@@ -317,31 +317,33 @@ export class Profiles {
     const isDue = rebuild_hours > 0 && clock.monotonicMs() - this.#rebuilt_ms >= rebuild_hours * HOUR_MS;
     if (!isDue) return;
     this.#rebuilt_ms = clock.monotonicMs();
-    // Not waited for: other periodic work goes on meanwhile.
-    this.#rebuildOutdated().catch((error) => log.warn("profiles not rebuilt", { error: errorText(error) }));
+    // In the background: other periodic work continues meanwhile.
+    this.#rebuildAll().catch((error) => log.warn("profiles not rebuilt", { error: errorText(error) }));
   }
 
-  /** The lowest profiles first: a layer is rebuilt on the new release below it. */
-  async #rebuildOutdated(): Promise<void> {
-    const { catalog, builds, log } = this.#options;
+  /** The lowest profiles first: a layer is rebuilt on the new release below it. A profile that fails stops no other one. */
+  async #rebuildAll(): Promise<void> {
+    const { catalog, log } = this.#options;
     const names = catalog.names().filter((name) => this.find(name, "latest") !== null);
     const depth = (name: string): number => {
       const { from } = catalog.recipe(name).profile;
       return from === null ? 0 : 1 + depth(from);
     };
-    for (const name of names.sort((a, b) => depth(a) - depth(b))) {
-      const { version, updates } = await this.updates(name, true);
-      if (updates.length === 0) continue;
-      const { signal } = new AbortController();
-      await builds.run(name, "rebuild-only", { signal, timeout_ms: LIMITS.profile_build_ms });
-      const now = this.find(name, "latest")?.version ?? version;
-      log.info("profile rebuilt", {
-        profile: name,
-        version: now,
-        earlier_version: version,
-        updates_count: updates.length,
-      });
+    for (const profile of names.sort((a, b) => depth(a) - depth(b))) {
+      await this.#rebuildOutdated(profile).catch((error) =>
+        log.warn("profile not rebuilt", { profile, error: errorText(error) }),
+      );
     }
+  }
+
+  async #rebuildOutdated(profile: string): Promise<void> {
+    const { builds, log } = this.#options;
+    const { version, updates } = await this.updates(profile, true);
+    if (updates.length === 0) return;
+    const { signal } = new AbortController();
+    await builds.run(profile, "rebuild-only", { signal, timeout_ms: LIMITS.profile_build_ms });
+    const now = this.find(profile, "latest")?.version ?? version;
+    log.info("profile rebuilt", { profile, version: now, earlier_version: version, updates_count: updates.length });
   }
 
   async #build(context: OperationContext<BuildInput>) {
@@ -438,5 +440,3 @@ function missing({ profile, channel, version }: Selector): AppError {
         : "the operator promotes a release to it",
   });
 }
-
-export type { Recipe, Release };
