@@ -83,7 +83,7 @@ export function addMachineSeries(registry: Registry, sources: MachineSources): v
 }
 
 /** Returns a reader whose callers share a read under way. */
-function shared<Result>(read: () => Promise<Result>): () => Promise<Result> {
+export function shared<Result>(read: () => Promise<Result>): () => Promise<Result> {
   const state: { reading: Promise<Result> | null } = { reading: null };
   return () => {
     state.reading ??= read().finally(() => {

@@ -1,5 +1,6 @@
 /** Series of the profiles of this node. Their names are those of its recipes, which the operator alone adds. */
 import { Counter, Gauge, type Registry } from "prom-client";
+import { shared } from "./machine-series.ts";
 
 export interface ProfileSample {
   readonly profile: string;
@@ -11,12 +12,15 @@ export interface ProfileSample {
 /** Returns the counter of builds. */
 export function addProfileSeries(registry: Registry, read: () => readonly ProfileSample[]): Counter<string> {
   const registers = [registry];
+  // A read looks at several files for each profile.
+  const samples = shared(async () => read());
   const gauge = (name: string, help: string, sampled: (sample: ProfileSample) => number | null) => {
     const series: Gauge = new Gauge({
       ...{ name, help, registers, labelNames: ["profile"] },
-      collect() {
+      async collect() {
+        const all = await samples();
         series.reset();
-        for (const sample of read()) {
+        for (const sample of all) {
           const value = sampled(sample);
           if (value !== null) series.set({ profile: sample.profile }, value);
         }
