@@ -23,6 +23,9 @@ export const GPU_LIMITS = {
   cdi_warnings_max: 50,
   /** CDI files are looked at again at most this often, and read again only if they changed. */
   cdi_look_interval_ms: 1_000,
+  /** Device nodes that are looked at together, and the deadline of the commands that make those of a container. */
+  cdi_nodes_at_once: 16,
+  cdi_make_ms: 5_000,
   /** A hook ends before the start that waits for it. */
   cdi_hook_seconds_max: 5,
 } as const;

@@ -40,7 +40,7 @@ const BY_NAME = new Map([
 ]);
 
 /** Returns a key's name in X11; null for an unknown key. */
-export const keyName = (name: string): string | null => BY_NAME.get(name) ?? BY_NAME.get(name.toLowerCase()) ?? null;
+const keyName = (name: string): string | null => BY_NAME.get(name) ?? BY_NAME.get(name.toLowerCase()) ?? null;
 
 /** Returns names of keys that are pressed together, as X11 has them; null if one is unknown. */
 export function keyNames(keys: string): string | null {

@@ -10,10 +10,10 @@ export const RFB_VERSION = Buffer.from("RFB 003.008\n", "latin1");
 /** Security type without authentication (§7.2.1). */
 const SECURITY_NONE = 1;
 /** One type, which is that one. */
-export const SECURITY_TYPES = Buffer.from([1, SECURITY_NONE]);
-export const SECURITY_CHOICE = Buffer.from([SECURITY_NONE]);
+const SECURITY_TYPES = Buffer.from([1, SECURITY_NONE]);
+const SECURITY_CHOICE = Buffer.from([SECURITY_NONE]);
 /** SecurityResult: OK (§7.1.3). */
-export const SECURITY_OK = Buffer.alloc(4);
+const SECURITY_OK = Buffer.alloc(4);
 
 /** Bytes of ServerInit before the name (§7.3.2). */
 export const SERVER_INIT_BYTES = 24;

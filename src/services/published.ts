@@ -18,7 +18,7 @@ export interface Published {
 }
 
 /** Name of the proxy's cookie. With the prefix a browser takes it from this host alone, over TLS. */
-export const cookieName = (scheme: "http" | "https"): string =>
+const cookieName = (scheme: "http" | "https"): string =>
   scheme === "https" ? "__Host-hearth_service" : "hearth_service";
 
 /** Makes a service of its row and the text of its token. */

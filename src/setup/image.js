@@ -162,7 +162,7 @@ async function nameLatest(image_dir, { reference, repository }, { image_id }, co
  * @param {ProfileImage} image
  * @param {(...args: string[]) => Promise<string>} buildah
  */
-export async function pruneReleases(image_dir, image, buildah) {
+async function pruneReleases(image_dir, image, buildah) {
   const { name } = image.profile;
   const kept = channelVersions(image_dir, image);
   const old = readReleases(image_dir, name).slice(RELEASES_KEPT);

@@ -22,7 +22,7 @@ import { temporaryDir } from "./temporary.js";
  * @param {string} output
  * @returns {Update[]}
  */
-export function parseUpdates(output) {
+function parseUpdates(output) {
   return [...output.matchAll(/^Inst (\S+) \[([^\]]+)\] \((\S+) ([^[]*)\[[^\]]*\]\)/gm)]
     .map(([, name = "", version = "", new_version = "", origins = ""]) => {
       const origin = origins.trim();

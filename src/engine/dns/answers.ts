@@ -1,6 +1,6 @@
 /**
- * Decides what a name query gets, by the container that asks. Names of containers are answered here; all others go to the
- * name servers of the machine that the container's egress allows.
+ * Decides the answer to a name query, by the container that asks. The daemon answers names of containers; it forwards all
+ * others to the name servers of the machine that the container's egress allows.
  *
  * A1 A container sees the names of its private network, and with `dns` those of all containers of its tenant with `dns`.
  *    For names of others the answer is that of a name that does not exist.
@@ -9,7 +9,7 @@
 import type { Answer } from "dns-packet";
 import type { AllowRule } from "../../base/egress.ts";
 import type { Members, PlacedMember } from "../network/members.ts";
-import { contains, numberOf, type Subnet } from "../network/subnet.ts";
+import { contains, parseAddress, type Subnet } from "../network/subnet.ts";
 import { type Query, RCODE, type Reply } from "./message.ts";
 
 /** Reserved for private use (ICANN, 2024-07-29). */
@@ -27,7 +27,7 @@ const START_OF_AUTHORITY: Answer = {
   data: { mname: DOMAIN, rname: `hostmaster.${DOMAIN}`, serial: 1, refresh: 60, retry: 60, expire: 60, minimum: 0 },
 };
 
-/** Returns what a container gets for a query; null: a name server of the machine is asked. */
+/** Returns the answer to a container's query; null: a name server of the machine is asked. */
 export function answerOf(members: Members, subnet: Subnet, asker: PlacedMember, query: Query): Reply | null {
   const { name, question } = query;
   if (question.class !== "IN" && question.class !== "ANY") return { rcode: RCODE.refused, isAuthoritative: false };
@@ -52,7 +52,7 @@ function find(members: Members, asker: PlacedMember, text: string): PlacedMember
   return network === undefined || network === found.network ? found : null;
 }
 
-export function isVisible(asker: PlacedMember, other: PlacedMember): boolean {
+function isVisible(asker: PlacedMember, other: PlacedMember): boolean {
   if (asker.tenant_id !== other.tenant_id) return false;
   return (asker.network !== null && asker.network === other.network) || (asker.dns && other.dns);
 }
@@ -64,7 +64,7 @@ export function namesOf({ name, network }: Pick<PlacedMember, "name" | "network"
 
 function reverseAnswer(members: Members, subnet: Subnet, asker: PlacedMember, query: Query): Reply | null {
   const octets = query.name.slice(0, -REVERSE_SUFFIX.length).split(".").reverse();
-  const address = numberOf(octets.join("."));
+  const address = parseAddress(octets.join("."));
   if (address === null || !contains(subnet, address)) return null;
   const found = members.at(octets.join("."));
   if (found === null || !isVisible(asker, found)) return unknownName();
@@ -89,13 +89,13 @@ const unknownName = (): Reply => ({
 /** True if a container may send to port 53 of a name server, by this protocol. */
 export function mayAsk(egress: PlacedMember["egress"], server: string, protocol: "udp" | "tcp"): boolean {
   if (typeof egress === "string") return egress === "on";
-  const address = numberOf(server);
+  const address = parseAddress(server);
   return address !== null && egress.some((rule) => isAllowed(rule, address, protocol));
 }
 
 function isAllowed(rule: AllowRule, address: number, protocol: "udp" | "tcp"): boolean {
   const block = 2 ** (32 - rule.prefix_length);
-  const base = numberOf(rule.address) ?? 0;
+  const base = parseAddress(rule.address) ?? 0;
   const isInside = address >= base && address < base + block;
   return isInside && rule.port_min <= 53 && rule.port_max >= 53 && (rule.protocol ?? protocol) === protocol;
 }

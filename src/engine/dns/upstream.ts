@@ -1,14 +1,14 @@
 /**
  * Asks the name servers of this machine for names that are no container's. Each query has a socket and an id of its own, so
- * an answer that somebody forges has to guess both.
+ * a forged answer has to guess both.
  */
 import { randomInt } from "node:crypto";
 import { createSocket } from "node:dgram";
-import { readFileSync } from "node:fs";
 import { connect, isIP, isIPv6 } from "node:net";
 import type { Clock } from "../../base/clock.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { composeForward, isReplyTo, type Query } from "./message.ts";
+import { readMachineResolvConf } from "./resolv-conf.ts";
 
 export type Transport = "udp" | "tcp";
 
@@ -17,14 +17,8 @@ export interface NameServer {
   readonly port: number;
 }
 
-/** Reads the name servers of resolv.conf(5), none if it cannot be read. */
-export function readNameServers(path = "/etc/resolv.conf"): readonly NameServer[] {
-  try {
-    return nameServersOf(readFileSync(path, "utf8"));
-  } catch {
-    return [];
-  }
-}
+/** Reads the name servers of the machine's resolv.conf(5), none if it cannot be read. */
+export const readNameServers = (): readonly NameServer[] => nameServersOf(readMachineResolvConf());
 
 export function nameServersOf(text: string): readonly NameServer[] {
   return text

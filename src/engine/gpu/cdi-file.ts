@@ -60,8 +60,6 @@ export interface CdiFile {
   readonly warnings: readonly string[];
 }
 
-export const NO_EDITS: CdiEdits = { env: [], nodes: [], mounts: [], hooks: [], gids: [] };
-
 /**
  * Hooks that the OCI runtime runs with programs of this machine. `startContainer` is none of them: its program is looked up
  * in the container, whose owner would choose what runs with the rights of the runtime.

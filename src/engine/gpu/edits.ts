@@ -12,6 +12,7 @@
 import type { BigIntStats } from "node:fs";
 import { stat } from "node:fs/promises";
 import { AppError, errorText } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 import type { CdiEdits, CdiHook, CdiNode } from "./cdi-file.ts";
 import type { KnownGpu } from "./inventory.ts";
@@ -133,7 +134,6 @@ while [ $# -gt 0 ]; do
   chown "$6" "$1"
   shift 6
 done`;
-const MAKE_TIMEOUT_MS = 5_000;
 
 /** Makes the device nodes in `directory`, which exists, until `removeNodes` or the end of the launcher. */
 export async function makeNodes(
@@ -146,7 +146,7 @@ export async function makeNodes(
     ...[source, mode.toString(8), type, String(major), String(minor)],
     `${uid}:${gid}`,
   ]);
-  await launcher.run(["/bin/sh", "-c", MAKE_NODES, "make-nodes", directory, ...args], MAKE_TIMEOUT_MS);
+  await launcher.run(["/bin/sh", "-c", MAKE_NODES, "make-nodes", directory, ...args], LIMITS.cdi_make_ms);
 }
 
 /** Unmounts the directory of the nodes. The container keeps those that it has. Never rejects. */

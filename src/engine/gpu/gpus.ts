@@ -1,6 +1,6 @@
 /**
- * Who holds which GPU. A run of a container or an instance takes its GPUs before anything else of its start, in one
- * synchronous step, and gives them back when nothing of it is left on the machine.
+ * The holders of GPUs. A run of a container or an instance takes its GPUs before anything else of its start, in one
+ * synchronous step. It gives them back when the machine has nothing left of the run.
  *
  * U1 Two runs never hold the same GPU, nor a GPU and a part of it (G2, G3 of inventory.ts).
  * U2 A run that may still have processes holds its GPUs. They are noted in its configuration alone: a starting daemon
@@ -22,7 +22,6 @@ import { environmentOf, type GpuNote, mergedEdits } from "./edits.ts";
 import { type Inventory, inventoryOf, type KnownGpu, overlap } from "./inventory.ts";
 
 const NOTHING: Inventory = { gpus: [], warnings: [] };
-const STATS_AT_ONCE = 16;
 
 interface Hold {
   readonly holder: GpuHolder;
@@ -115,7 +114,7 @@ export class LocalGpus implements Gpus {
     this.#gpusMax = gpusMax;
   }
 
-  /** Those who ask at the same time share a look. */
+  /** Concurrent callers share a look. */
   #look(): Promise<Inventory> {
     this.#looking ??= this.#lookNow().finally(() => {
       this.#looking = null;
@@ -184,7 +183,7 @@ export class LocalGpus implements Gpus {
 async function present({ gpus, warnings }: Inventory): Promise<Inventory> {
   const missing = new Map<string, string>();
   const nodes = new Set(gpus.flatMap((gpu) => gpu.nodes.filter((node) => node.startsWith("/"))));
-  await each(nodes, STATS_AT_ONCE, async (node) => {
+  await each(nodes, LIMITS.cdi_nodes_at_once, async (node) => {
     await stat(node).catch((error) => missing.set(node, errorText(error)));
   });
   if (missing.size === 0) return { gpus, warnings };

@@ -119,7 +119,7 @@ function numbered(found: (Candidate & Pick<KnownGpu, "aliases">)[]): KnownGpu[] 
   return gpus.sort((a, b) => compareIds(a.gpu_id, b.gpu_id));
 }
 
-export function compareIds(a: string, b: string): number {
+function compareIds(a: string, b: string): number {
   const [first, second] = [a, b].map((id) => ({
     word: id.replace(/\d+$/, ""),
     number: Number(/\d+$/.exec(id)?.[0] ?? 0),

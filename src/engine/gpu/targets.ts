@@ -1,6 +1,6 @@
 /**
  * Places inside a container where files of this machine are mounted. CDI files name paths such as /lib/firmware, and in many
- * images /lib is a link: links are followed as inside of the container. Nobody changes its root meanwhile.
+ * images /lib is a link: links are followed as inside of the container. Its root does not change meanwhile.
  */
 import { lstat, readlink } from "node:fs/promises";
 import { AppError } from "../../base/errors.ts";

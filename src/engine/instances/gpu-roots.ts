@@ -1,10 +1,10 @@
 /**
- * What the GPUs of an instance need on this machine for the time of its start: its own device nodes, and a root of its own above
- * that of the image. Mount points for files of the driver are made there, so that other instances of the image do not see them.
+ * The device nodes of an instance with GPUs, and a root of its own above that of the image, for the time of its start. Mount points for files of the driver are made there, so that other instances of the image do not see them.
  * Both lie on tmpfs that only the launcher sees; the instance keeps them when the launcher has unmounted them.
  */
 import { mkdirSync } from "node:fs";
 import { RUNTIME_INSIDE } from "../../base/container-environment.ts";
+import { LIMITS } from "../../base/limits.ts";
 import { makeNodes, type PlacedGpus, placeNodes, removeNodes } from "../gpu/edits.ts";
 import type { TakenGpus } from "../gpu/gpus.ts";
 import { resolveTarget } from "../gpu/targets.ts";
@@ -15,7 +15,6 @@ const MAKE_ROOT = `set -e
 mount -t tmpfs -o nosuid,nodev,mode=755,size=1m,nr_inodes=4096 tmpfs "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
 mount -t overlay -o "nodev,lowerdir=$2,upperdir=$1/upper,workdir=$1/work" overlay "$1/root"`;
-const MAKE_TIMEOUT_MS = 5_000;
 /** Mounted over after the start, or written to by the instance. */
 const CLOSED = ["/function", "/run", "/tmp", RUNTIME_INSIDE];
 
@@ -53,7 +52,7 @@ export class GpuRoots {
     // The only user inside has no other rights to them.
     const nodes = (await placeNodes(edits.nodes, nodes_directory, 0)).map((node) => ({ ...node, uid, gid: uid }));
     await makeNodes(launcher, nodes_directory, nodes);
-    await launcher.run(["/bin/sh", "-c", MAKE_ROOT, "make-root", root_directory, image], MAKE_TIMEOUT_MS);
+    await launcher.run(["/bin/sh", "-c", MAKE_ROOT, "make-root", root_directory, image], LIMITS.cdi_make_ms);
     const rootfs = `${root_directory}/root`;
     const inside = `${this.#host.launcherRoot}${rootfs}`;
     const mounts = await Promise.all(

@@ -78,7 +78,7 @@ const MAKE = `set -e
   ip link set dev "$1" addrgenmode none || true`;
 
 /** Hardware addresses of both ends, which follow from the IP address (hardware_of in netns.c of minit). */
-export function hardwareOf(address: string): { readonly inside: string; readonly outside: string } {
+function hardwareOf(address: string): { readonly inside: string; readonly outside: string } {
   const hex = address.split(".").map((octet) => Number(octet).toString(16).padStart(2, "0"));
   return { inside: ["02", "01", ...hex].join(":"), outside: ["02", "02", ...hex].join(":") };
 }

@@ -3,7 +3,7 @@ import type { NetworkCheck } from "../ports/networks.ts";
 import type { NamedElements } from "./rules.ts";
 
 /** Counts the rules of each chain, in the text of a table: one line each, the chain's own hook included. */
-export function chainSizes(text: string): ReadonlyMap<string, number> {
+function chainSizes(text: string): ReadonlyMap<string, number> {
   const sizes = new Map<string, number>();
   let chain: string | null = null;
   for (const line of text.split("\n").map((one) => one.trim())) {

@@ -63,13 +63,7 @@ export function foreignLink(routes: string, subnet: Subnet, isOwn: (link: string
   return null;
 }
 
-/** Returns an address as a number; null for text that is none. */
-export function numberOf(address: string): number | null {
-  if (!/^(?:\d{1,3}\.){3}\d{1,3}$/.test(address)) return null;
-  const octets = address.split(".").map(Number);
-  return octets.some((octet) => octet > 255) ? null : octets.reduce((sum, octet) => sum * 256 + octet, 0);
-}
-
+/** True if the subnet contains the address. */
 export function contains({ base, prefix_length }: Subnet, address: number): boolean {
   return address >= base && address < base + 2 ** (32 - prefix_length);
 }
