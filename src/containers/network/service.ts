@@ -7,6 +7,7 @@
  * G2 A destination is in the store before the packet filter allows it. One that was removed is in no list of the store
  *    before the request ends, and then no packet goes there, of a connection that stood before neither.
  */
+import { addressBytes, contains, network } from "../../base/addresses.ts";
 import { type Clock, toEpochSeconds } from "../../base/clock.ts";
 import { parseAllowRule } from "../../base/egress.ts";
 import { AppError } from "../../base/errors.ts";
@@ -312,9 +313,9 @@ function changed(row: ContainerRow, destination: string, isAdded: boolean, subne
     return egress.filter((one) => one !== destination);
   }
   if (egress.includes(destination)) return null;
-  const network = [...NEVER_REACHED, subnet].find((one) => contains(one, destination));
-  if (network !== undefined) {
-    throw new AppError("INVALID_ARGUMENT", `destination is never reachable: ${destination} (in ${network})`, {
+  const unreachable = [...NEVER_REACHED, subnet].find((one) => isWithin(one, destination));
+  if (unreachable !== undefined) {
+    throw new AppError("INVALID_ARGUMENT", `destination is never reachable: ${destination} (in ${unreachable})`, {
       details: { received: destination },
     });
   }
@@ -327,12 +328,11 @@ function changed(row: ContainerRow, destination: string, isAdded: boolean, subne
 }
 
 /** True if a network contains all addresses of a destination. */
-function contains(network: string, destination: string): boolean {
-  const [outer, inner] = [parseAllowRule(network), parseAllowRule(destination)];
-  if (typeof outer === "string" || typeof inner === "string" || inner.prefix_length < outer.prefix_length) return false;
-  const numberOf = (text: string) => text.split(".").reduce((sum, octet) => sum * 256 + Number(octet), 0);
-  const block = 2 ** (32 - outer.prefix_length);
-  return Math.floor(numberOf(inner.address) / block) === Math.floor(numberOf(outer.address) / block);
+function isWithin(text: string, destination: string): boolean {
+  const [outer, inner] = [network(text), parseAllowRule(destination)];
+  if (typeof inner === "string" || inner.prefix_length < outer.prefix_bits) return false;
+  const bytes = addressBytes(inner.address);
+  return bytes !== null && contains(outer, bytes);
 }
 
 function messageOf(found_count: number, left: readonly string[]): string {
