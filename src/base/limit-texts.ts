@@ -185,7 +185,7 @@ const LIMIT_GROUPS = {
     egress_rules_max: "Rules in egress.",
     network_members_max: "Containers of a private network, stopped ones included.",
     dns_label_length_max: "Length of a private network's name, and of the name of a container with network or dns.",
-    dns_container_packets_per_second: "Packets of name queries of a container; more are dropped.",
+    dns_container_packets_per_second: "Name queries of a container, and packets of them; more are dropped.",
     dns_tenant_packets_per_second: "The same of all containers of a tenant.",
     labels_max: "Labels of a container.",
     argument_bytes_max: "Size of one argument of a command.",

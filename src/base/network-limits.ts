@@ -21,11 +21,14 @@ export const NETWORK_LIMITS = {
   dns_label_length_max: 63,
   /**
    * Packets of name queries in a second that the kernel lets pass: of one container, of one tenant, of all. Each costs the
-   * daemon some 25 µs. A client without a cache sends two for each connection that it opens.
+   * daemon some 25 µs. A client without a cache sends two for each connection that it opens. The daemon counts queries in
+   * the same way: a packet may hold many.
    */
   dns_container_packets_per_second: 1_000,
   dns_tenant_packets_per_second: 3_000,
   dns_packets_per_second: 10_000,
+  /** Bytes of such packets, their headers included: a query has some 100, and a large packet costs as much as many small ones. */
+  dns_packet_bytes: 100,
   /** A query: one question and an EDNS record. The largest that clients send has some 300 bytes. */
   dns_query_bytes_max: 1_024,
   /** An answer by UDP, whatever the client announces: larger ones are fragmented (DNS flag day 2020). */

@@ -1,5 +1,6 @@
 /** Private networks through the API and the command line: forks and clones, limits, refusals, lists. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
 import { operatorOf } from "../support/command.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { type Answer, Daemon, KEY } from "../support/daemon.ts";
@@ -89,6 +90,68 @@ describe("the limits of a tenant", () => {
     const both = await Promise.all(["e", "f"].map((name) => create(name, { network: `net-${name}` }, key)));
     expect(both.map(({ status }) => status)).toEqual([403, 403]);
     expect((await daemon.call("GET", "/api/networks")).body.networks.map(({ name }: Json) => name)).toEqual(["shop"]);
+  });
+});
+
+/** Sends queries for `argv[1]` seconds by UDP, cut into datagrams by the kernel (UDP_SEGMENT), and by TCP without a pause. Prints the number of answers. */
+const FLOOD = `import socket, struct, sys, threading, time
+server = [line.split()[1] for line in open("/etc/resolv.conf") if line.startswith("nameserver")][0]
+query = bytes.fromhex("000101000001000000000000" + "0161" + "00" + "00010001")
+end = time.time() + float(sys.argv[1]); counts = [0, 0]
+def udp():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.setsockopt(17, 103, len(query))
+    s.connect((server, 53)); s.setblocking(False)
+    while time.time() < end:
+        try: s.send(query * 60)
+        except OSError: pass
+        try:
+            while True: s.recv(2000); counts[0] += 1
+        except OSError: pass
+def tcp():
+    s = socket.create_connection((server, 53), 5); s.settimeout(0.2); first = None
+    def write():
+        while time.time() < end:
+            try: s.sendall((struct.pack("!H", len(query)) + query) * 1000)
+            except OSError: pass
+    threading.Thread(target=write, daemon=True).start()
+    while time.time() < end:
+        try: data = s.recv(65536)
+        except OSError: continue
+        if first is None: first = 2 + struct.unpack("!H", data[:2])[0]
+        counts[1] += len(data) / first
+for one in (udp, tcp):
+    thread = threading.Thread(target=one, daemon=True); thread.start(); thread.join()
+    end = time.time() + float(sys.argv[1])
+print(int(counts[0]), int(counts[1]))
+`;
+
+describe("a container that floods its name server", () => {
+  it("gets a bounded number of answers, whatever packets the kernel makes of its queries, and delays nobody", async () => {
+    await containers.create({ name: "flooding", memory_limit_mb: 256, network: "flood" });
+    const seconds = 3;
+    const flood = containers.exec("flooding", ["python3", "-c", FLOOD, String(seconds)]);
+    const waits: number[] = [];
+    const asking = { isOver: false };
+    const ended = flood.finally(() => {
+      asking.isOver = true;
+    });
+    while (!asking.isOver) {
+      const began_ms = performance.now();
+      await fetch(`${daemon.url}/health`);
+      waits.push(performance.now() - began_ms);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    const [by_udp = 0, by_tcp = 0] = (await ended).stdout.split(" ").map(Number);
+    const max = (seconds + 2) * LIMITS.dns_container_packets_per_second;
+    expect([by_udp > 100, by_udp <= max, by_tcp > 0, by_tcp <= max], `${by_udp} ${by_tcp}`).toEqual([
+      true,
+      true,
+      true,
+      true,
+    ]);
+    waits.sort((a, b) => a - b);
+    expect(waits[Math.floor(waits.length / 2)]).toBeLessThan(100);
+    await containers.delete("flooding");
   });
 });
 

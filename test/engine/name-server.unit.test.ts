@@ -21,9 +21,10 @@ const place = (address: string, more: Partial<PlacedMember>): void => {
   const none = { tenant_id: "a", network: null, dns: false, egress: "on" as const };
   members.enter(address, { id, name: `c-${address.split(".")[3]}`, ...none, ...more });
 };
-const [WEB, STORE, OTHER, NAMED, CLOSED, LISTED, THEIRS, BY_TCP, BUSY] = [2, 3, 4, 5, 6, 7, 8, 9, 10].map(
-  (n) => `127.0.0.${n}`,
-) as [string, string, string, string, string, string, string, string, string];
+const [WEB, STORE, OTHER, NAMED, CLOSED, LISTED, THEIRS, BY_TCP, BUSY, FLOODING] = Array.from(
+  { length: 10 },
+  (_, i) => `127.0.0.${2 + i}`,
+) as [string, string, string, string, string, string, string, string, string, string];
 const UPSTREAM = "127.0.0.53";
 const rule = { address: UPSTREAM, prefix_length: 32, port_min: 53, port_max: 53 };
 
@@ -66,11 +67,14 @@ beforeAll(async () => {
   place(LISTED, { name: "listed", network: "shop", egress: [{ ...rule, protocol: null }] });
   place(BY_TCP, { name: "by-tcp", network: "shop", egress: [{ ...rule, protocol: "tcp" }] });
   place(BUSY, { name: "busy", network: "shop" });
+  place(FLOODING, { name: "flooding", network: "shop" });
   place(THEIRS, { name: "store", tenant_id: "b", network: "shop" });
   const udp = createSocket("udp4");
   udp.on("message", (bytes, { port, address }) => {
     const answer = upstreamAnswer(bytes);
-    if (answer !== null) udp.send(answer, port, address);
+    if (answer === null) return;
+    const isLate = state.asked.at(-1)?.startsWith("late") === true;
+    systemClock.after(isLate ? 500 : 0, () => udp.send(answer, port, address));
   });
   await new Promise<void>((resolve) => udp.bind(0, UPSTREAM, resolve));
   state.upstream_port = udp.address().port;
@@ -316,6 +320,57 @@ describe("hostile messages", () => {
       { numRuns: 5_000 },
     );
   });
+});
+
+describe("queries in a second", () => {
+  const max = LIMITS.dns_container_packets_per_second;
+
+  it("on the connections of a container are bounded, and others are answered meanwhile", async () => {
+    const sockets = await Promise.all([open(FLOODING), open(FLOODING)]);
+    let answered_bytes = 0;
+    for (const socket of sockets) {
+      socket.on("data", (bytes) => {
+        answered_bytes += bytes.length;
+      });
+      socket.write(Buffer.concat(Array.from({ length: 3 * max }, () => framed(queryOf("missing")))));
+    }
+    const began_ms = systemClock.monotonicMs();
+    await expect.poll(() => answered_bytes).toBeGreaterThan(0);
+    expect(await asked(WEB, "store")).toBe(STORE);
+    // It waited for a part of a window at most.
+    expect(systemClock.monotonicMs() - began_ms).toBeLessThan(1_500);
+    const each_bytes = framed((await byUdp(WEB, queryOf("missing"))) ?? Buffer.alloc(0)).length;
+    await expect.poll(() => answered_bytes).toBe(6 * max * each_bytes);
+    expect(systemClock.monotonicMs() - began_ms).toBeGreaterThan(4_000);
+    for (const socket of sockets) socket.destroy();
+  });
+
+  it("by UDP are bounded, and those beyond get no answer", async () => {
+    const socket = createSocket("udp4");
+    await new Promise<void>((resolve) => socket.bind(0, FLOODING, resolve));
+    let answer_count = 0;
+    socket.on("message", () => answer_count++);
+    const began_ms = systemClock.monotonicMs();
+    for (let i = 0; i < 3 * max; i++) {
+      await new Promise((resolve) => socket.send(queryOf("store"), state.ports.udp, SERVER, resolve));
+      // The name server has this thread, too, and the kernel's buffer is small.
+      if (i % 20 === 0) await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(await asked(WEB, "store")).toBe(STORE);
+    const windows = Math.ceil((systemClock.monotonicMs() - began_ms) / 1_000) + 1;
+    expect(answer_count).toBeLessThanOrEqual(windows * max);
+    socket.close();
+  });
+});
+
+it("no answer goes to a container that has the asker's address by then", async () => {
+  const address = "127.0.0.20";
+  place(address, { id: "ctr_first" });
+  const answer = byUdp(address, queryOf("late.example"), 1_000);
+  await expect.poll(() => state.asked).toContain("late.example");
+  place(address, { id: "ctr_next", tenant_id: "b" });
+  expect(await answer).toBeNull();
+  members.leave(address);
 });
 
 describe("a TCP connection", () => {

@@ -5,10 +5,13 @@
  * S1 Only members are answered, each by what holds for it at that moment.
  * S2 Queries under way to the machine's name servers are bounded: of one container, of one tenant, of all. One beyond gets
  *    an answer at once. So are TCP connections, their age, and what waits on each.
+ * S3 Queries in a second are bounded in the same way, whatever packets they come in: a datagram beyond gets no answer, a
+ *    connection is not read until the next second.
+ * S4 An answer goes to the container that asked, not to one that has its address by then.
  */
 import { createSocket, type Socket as DatagramSocket } from "node:dgram";
 import { createServer, type Server, type Socket } from "node:net";
-import type { Clock } from "../../base/clock.ts";
+import { type Clock, sleep } from "../../base/clock.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
@@ -18,6 +21,7 @@ import type { DnsPorts } from "../network/rules.ts";
 import type { Subnet } from "../network/subnet.ts";
 import { answerOf, mayAsk } from "./answers.ts";
 import { composeReply, passedOn, type Query, RCODE, type Rcode, readQuery } from "./message.ts";
+import { QueryRates } from "./query-rates.ts";
 import { askServers, framed, type NameServer, readNameServers, type Transport } from "./upstream.ts";
 
 export interface NameServerOptions {
@@ -70,6 +74,7 @@ export class NameServerOfContainers {
     LIMITS.dns_connections_max,
   );
   readonly #open = new Set<Socket>();
+  readonly #rates: QueryRates;
   #udp: DatagramSocket | null = null;
   #tcp: Server | null = null;
   #servers: readonly NameServer[] = [];
@@ -77,6 +82,7 @@ export class NameServerOfContainers {
 
   constructor(options: NameServerOptions) {
     this.#options = options;
+    this.#rates = new QueryRates(options.clock);
   }
 
   /** Listens on two ports that the kernel chooses. */
@@ -111,9 +117,11 @@ export class NameServerOfContainers {
   }
 
   #onDatagram(udp: DatagramSocket, bytes: Buffer, from: string, port: number): void {
-    const asker = this.#options.members.at(from);
-    if (asker === null) return;
+    const { members } = this.#options;
+    const asker = members.at(from);
+    if (asker === null || this.#rates.take(asker) > 0) return;
     void this.#answer(asker, bytes, "udp").then((answer) => {
+      if (members.at(from)?.id !== asker.id) return;
       // Sending fails if the container has ended.
       if (answer !== null && udp === this.#udp) udp.send(answer, port, from, () => {});
     });
@@ -154,7 +162,7 @@ export class NameServerOfContainers {
         if (received.length < 2 + length) break;
         const query = received.subarray(2, 2 + length);
         received = received.subarray(2 + length);
-        const asker = this.#options.members.at(from);
+        const asker = await this.#inTurn(socket, from);
         const answer = asker === null ? null : await this.#answer(asker, query, "tcp");
         if (answer === null || socket.writableLength > LIMITS.dns_connection_bytes_max) {
           socket.destroy();
@@ -162,6 +170,17 @@ export class NameServerOfContainers {
         }
         socket.write(framed(answer));
       }
+    }
+  }
+
+  /** Waits until the member at an address may ask (S3). Null: there is none, or its connection has ended. */
+  async #inTurn(socket: Socket, from: string): Promise<PlacedMember | null> {
+    const { clock, members } = this.#options;
+    for (;;) {
+      const asker = socket.destroyed ? null : members.at(from);
+      const wait_ms = asker === null ? 0 : this.#rates.take(asker);
+      if (wait_ms === 0) return asker;
+      await sleep(clock, wait_ms);
     }
   }
 

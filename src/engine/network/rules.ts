@@ -25,7 +25,7 @@
  *    connection are asked about for every packet: it ends when either side leaves.
  * P10 Only containers that have a name server reach it: at port 53 of the gateway, which this table maps to the ports that
  *    the daemon listens on. Such packets are not tracked, and each container, each tenant and all together send a bounded
- *    number of them in a second.
+ *    number of them, and of their bytes, in a second: the kernel takes up to 64 KiB from a container as one packet.
  *
  * Links are told apart by their group (`ip link show group`): one number to compare, known before the first packet.
  */
@@ -311,15 +311,26 @@ function dnsChains({ groups, gateway, sources_max }: RuleNames, { udp, tcp }: Dn
     dns_packets_per_second: all,
   } = LIMITS;
   const over = (rate: number) => `limit rate over ${rate}/second burst ${rate} packets`;
-  return `  set asked { type ipv4_addr; size ${sources_max}; flags dynamic, timeout; timeout 1m; }
-  set asked_by_tenant { type mark; size ${sources_max}; flags dynamic, timeout; timeout 1m; }
+  const bytesOver = (rate: number) => {
+    const bytes = rate * LIMITS.dns_packet_bytes;
+    return `limit rate over ${bytes} bytes/second burst ${bytes} bytes`;
+  };
+  const set = (name: string, type: string) =>
+    `  set ${name} { type ${type}; size ${sources_max}; flags dynamic, timeout; timeout 1m; }`;
+  return `${set("asked", "ipv4_addr")}
+${set("asked_bytes", "ipv4_addr")}
+${set("asked_by_tenant", "mark")}
+${set("asked_bytes_by_tenant", "mark")}
   chain asking {
     meta mark set 0
     meta mark set ip saddr map @named
     meta mark 0 drop
     update @asked { ip saddr ${over(container)} } drop
+    update @asked_bytes { ip saddr ${bytesOver(container)} } drop
     update @asked_by_tenant { meta mark ${over(tenant)} } drop
+    update @asked_bytes_by_tenant { meta mark ${bytesOver(tenant)} } drop
     ${over(all)} drop
+    ${bytesOver(all)} drop
     meta mark set 0
     notrack
     udp dport set ${udp}
