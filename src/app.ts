@@ -9,7 +9,7 @@ import { apiRoutes } from "./api.ts";
 import { Audit } from "./audit/service.ts";
 import type { Authenticator } from "./base/caller.ts";
 import { type Clock, systemClock, toEpochSeconds } from "./base/clock.ts";
-import { type Config, ownPorts } from "./base/config.ts";
+import type { Config } from "./base/config.ts";
 import { errorText } from "./base/errors.ts";
 import { failpoint } from "./base/failpoints.ts";
 import { type Ids, randomIds } from "./base/ids.ts";
@@ -18,27 +18,14 @@ import { takeLock } from "./base/lock.ts";
 import { type CountedLog, createLog, type Log } from "./base/log.ts";
 import { inTurn } from "./base/request-observer.ts";
 import { Quotas } from "./base/tenant-limits.ts";
-import { TenantShares } from "./base/tenant-shares.ts";
 import { Traces } from "./base/trace.ts";
 import { CodeStore } from "./code/service.ts";
-import { Cleanup } from "./containers/cleanup/service.ts";
-import { CleanupTasks } from "./containers/cleanup/tasks.ts";
-import { Execs } from "./containers/exec/exec.ts";
-import { Jobs } from "./containers/exec/jobs.ts";
-import { Monitors } from "./containers/monitors/service.ts";
-import { Addresses, type Reservation } from "./containers/network/addresses.ts";
-import { LocalPorts } from "./containers/network/ports.ts";
-import { ContainerNetworks } from "./containers/network/service.ts";
-import { Preparation } from "./containers/preparation.ts";
+import { makeContainers } from "./container-parts.ts";
 import { ContainerRows, containerCounts } from "./containers/rows.ts";
-import { Containers } from "./containers/service.ts";
-import { ContainerVerbs } from "./containers/verbs.ts";
 import { makeSnapshots } from "./copies.ts";
 import type { LocalEngine } from "./engine/engine.ts";
 import { readSocketMemory } from "./engine/kernel/kernel-budgets.ts";
 import { boundTenants, machineUse, nodeBounds, readDisk } from "./engine/kernel/node-bounds.ts";
-import type { Engine } from "./engine/ports.ts";
-import type { Events } from "./events/service.ts";
 import type { Call } from "./functions/calls/calling.ts";
 import { LocalConcurrency } from "./functions/calls/concurrency.ts";
 import { Invoker } from "./functions/calls/invoke.ts";
@@ -47,8 +34,6 @@ import { NumberBlocks } from "./functions/records/invocation-numbers.ts";
 import { Invocations } from "./functions/records/invocations.ts";
 import { Functions } from "./functions/service.ts";
 import { SnapshotVersions } from "./functions/versions/from-snapshot.ts";
-import { Backends } from "./gui/backends.ts";
-import { Desktops } from "./gui/service.ts";
 import type { TenantOfAddress } from "./http/connections.ts";
 import { Idempotency } from "./http/idempotency.ts";
 import { LocalRates } from "./http/rates.ts";
@@ -59,7 +44,6 @@ import { functionImages, makeBuilds, makeTransfers } from "./images.ts";
 import { makeDirectory } from "./installation/directories.js";
 import { makeEngine, makeInstances } from "./instances.ts";
 import { Networks } from "./networks/service.ts";
-import type { ImageContracts } from "./nightly/contracts.ts";
 import type { ProfileRecord } from "./nightly/schema.ts";
 import type { Profiles } from "./nightly/service.ts";
 import { BuildContexts } from "./oci/contexts/service.ts";
@@ -69,7 +53,7 @@ import { TenantImages } from "./oci/service.ts";
 import { Operations } from "./operations/service.ts";
 import { PageFiles, pageRoutes } from "./page/routes.ts";
 import { startPeriodicWork } from "./periodic.ts";
-import { imageResolver, makeCatalog, makeProfiles } from "./profiles.ts";
+import { makeCatalog, makeProfiles } from "./profiles.ts";
 import { makeServices } from "./publishing.ts";
 import { checkReached } from "./reached.ts";
 import { SECRET_KIND } from "./secrets/schema.ts";
@@ -79,9 +63,6 @@ import type { Store, StoredNode } from "./store/store.ts";
 import { Metrics } from "./telemetry/metrics.ts";
 import { Telemetry } from "./telemetry/telemetry.ts";
 import { Tenants } from "./tenants/service.ts";
-import { Terminals } from "./terminal/service.ts";
-import { Volumes } from "./volumes/service.ts";
-import { VolumeVerbs } from "./volumes/verbs.ts";
 
 export interface Hearth {
   readonly url: string;
@@ -227,7 +208,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     ...{ contexts: build_contexts, secrets: opened.secret_values },
   });
   const owners = { store, node, engine, events, operations, quotas };
-  const parts = makeContainers(base, { ...owners, tenant_images, reserved, profiles, contracts });
+  const parts = makeContainers({ ...base, ...owners, tenant_images, reserved, profiles, contracts });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, desktops, shares, ports, views } = parts;
   const published = makeServices({ ...owned, ...opened, containers, metrics });
   const copying = makeSnapshots({ ...owned, operations, containers, volumes, commits });
@@ -377,68 +358,6 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
 function lockNames({ host_tag, data_dir }: Config): string[] {
   const { dev, ino } = statSync(data_dir, { bigint: true });
   return [`hearth-${host_tag}`, `hearth-data-${dev}-${ino}`];
-}
-
-/** API containers and what runs in them. */
-function makeContainers(
-  { config, clock, log, ids }: Base,
-  parts: {
-    readonly store: Store;
-    readonly node: StoredNode;
-    readonly engine: Engine;
-    readonly events: Events;
-    readonly operations: Operations;
-    readonly quotas: Quotas;
-    readonly tenant_images: TenantImages;
-    readonly reserved: readonly Reservation[];
-    readonly profiles: Profiles;
-    readonly contracts: ImageContracts;
-  },
-) {
-  const { store, node, engine, events, operations, quotas, tenant_images, reserved, profiles, contracts } = parts;
-  const shares = new TenantShares(quotas);
-  const ports = new LocalPorts({
-    ids,
-    range: config.host_ports,
-    own: ownPorts(config),
-    publications: () => engine.containers.publications(),
-  });
-  const addresses = new Addresses(() => engine.networks, reserved);
-  const tasks = new CleanupTasks({ clock, ids });
-  const volumes = new Volumes({ store, node, storage: () => engine.storage, events, clock, ids, log, quotas });
-  const backends = new Backends({ containers: engine.containers, clock });
-  const containers = new Containers({
-    store,
-    node,
-    engine,
-    events,
-    clock,
-    log,
-    ids,
-    containers_max: config.containers_max,
-    quotas,
-    ports,
-    addresses,
-    tasks,
-    resolveImage: imageResolver(profiles, tenant_images),
-    contracts,
-    volumes,
-    desktops: backends,
-  });
-  const jobs = new Jobs(store, node, events);
-  const execs = new Execs({ containers, engine, jobs, shares, clock, ids, log });
-  const idle_ms = config.terminal_idle_seconds * 1_000;
-  const ttl_ms = config.terminal_ttl_seconds * 1_000;
-  const terminals = new Terminals({ shells: execs, shares, engine, events, clock, ids, log, idle_ms, ttl_ms });
-  const desktops = new Desktops({ containers, commands: execs, engine, backends, clock, ids });
-  const volumeVerbs = new VolumeVerbs(volumes, operations, () => engine.files);
-  const verbs = new ContainerVerbs(containers, operations, new Preparation(profiles));
-  const views = {
-    networks: new ContainerNetworks({ containers, addresses, engine, events, store, node, clock }),
-    monitors: new Monitors({ containers, engine, store, node, clock }),
-    cleanup: new Cleanup({ tasks, containers, volumes }),
-  };
-  return { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, desktops, shares, ports, views };
 }
 
 interface Watched {

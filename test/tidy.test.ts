@@ -147,6 +147,7 @@ const DESCRIPTIONS = /\/(routes|guide|examples)\.ts$/;
 const ROOTS = [
   "src/app.ts",
   "src/access.ts",
+  "src/container-parts.ts",
   "src/copies.ts",
   "src/reached.ts",
   "src/images.ts",
