@@ -14,7 +14,7 @@ import type { ContainersOptions } from "./options.ts";
 import type { ContainerRow, ContainerRows } from "./rows.ts";
 import { containerStates } from "./states.ts";
 
-export interface RemovalsOptions extends Pick<ContainersOptions, "engine" | "store" | "ports" | "addresses"> {
+export interface RemovalsOptions extends Pick<ContainersOptions, "engine" | "store" | "ports" | "addresses" | "tasks"> {
   readonly rows: ContainerRows;
   readonly changes: ContainerChanges;
   readonly turns: KeyedMutex;
@@ -70,7 +70,7 @@ export class Removals {
 
   /** Deletes all that a tenant has on this node. Throws WRONG_STATE where another node still holds some. */
   async eraseAll(tenant_id: string): Promise<void> {
-    const { rows, store, turns, hidden } = this.#options;
+    const { rows, store, turns, hidden, tasks } = this.#options;
     const all = await rows.ofTenant(tenant_id);
     for (const { id, isHeld } of all) {
       await store.write([rows.hide(id)], { durable: true });
@@ -79,6 +79,7 @@ export class Removals {
     }
     const left = all.find(({ isHeld }) => !isHeld);
     if (left !== undefined) throw heldElsewhere(`container '${left.id}'`);
+    tasks.forget(tenant_id);
   }
 
   async remove(id: string): Promise<void> {
