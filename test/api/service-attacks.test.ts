@@ -100,6 +100,19 @@ describe("a hostile container", () => {
   });
 });
 
+it("a container that publishes a port on all addresses has it on no address of a service, whose cookies reach all ports", async () => {
+  const { ports } = await own.ok("POST", "/api/containers", {
+    ...{ name: "neighbour", command: ["python3", "-m", "http.server", "9000"], memory_limit_mb: 256 },
+    ports: [{ container_port: 9_000, host_address: "0.0.0.0" }],
+  });
+  const { host_port } = ports[0];
+  const get = (host: string) =>
+    exchange(`http://${host}:${host_port}`, "GET / HTTP/1.0\r\nCookie: hearth_service=secret\r\n\r\n", 3_000);
+  await eventually("it serves", async () => (await get("127.0.0.1")).startsWith("HTTP/1.0 200"));
+  expect(await get(new URL(urls.web).hostname)).toBe("");
+  await own.ok("DELETE", "/api/containers/neighbour");
+});
+
 describe("a hostile client", () => {
   it("reaches no service under another host, such as a name that leads to its address", async () => {
     const path = `/${search(urls.web)}`;

@@ -10,7 +10,8 @@
  * P3 What comes in is answers to what went out, and what was sent to a published port. Both maps are asked for every
  *    packet: a connection ends with the publication, and does not reach whoever has the address next.
  * P4 Published on 127.0.0.1 needs `route_localnet` on the container's link. That must not open this machine's loopback to
- *    containers (CVE-2020-8558): nothing from a link to 127.0.0.0/8 gets as far as routing.
+ *    containers (CVE-2020-8558): nothing from a link to 127.0.0.0/8 gets as far as routing. No port is published on other
+ *    addresses of the loopback: published services have some, and cookies of an address reach all its ports.
  * P5 Each container sends from its own address alone: the route to the source of a packet leads back to its link.
  * P6 Nothing passes a link that was cut, in either direction, whatever socket is behind it, and nothing new is tracked.
  *    Outwards that is looked at last, when every translation and the route that follows from it are made.
@@ -257,6 +258,7 @@ function inetChains({ groups, subnet, gateway, opened, flows_max, dns }: RuleNam
   chain output {
     type nat hook output priority -100; policy accept;
     ip daddr 127.0.0.1 meta l4proto { tcp, udp } dnat ip to meta l4proto . th dport map @on_loopback
+    ip daddr 127.0.0.0/8 ip daddr != 127.0.0.1 accept
     fib daddr type local meta l4proto { tcp, udp } dnat ip to meta l4proto . th dport map @on_all
   }
   chain forward {
