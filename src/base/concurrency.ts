@@ -77,6 +77,11 @@ export class Semaphore {
     this.#full = full;
   }
 
+  /** Throws the refusal if work that came now would be refused. */
+  check(): void {
+    if (this.#running_count >= this.#at_once && this.#waiting.length >= this.#waiting_max) throw this.#full();
+  }
+
   async run<Result>(work: () => Promise<Result>): Promise<Result> {
     if (this.#running_count >= this.#at_once) {
       if (this.#waiting.length >= this.#waiting_max) throw this.#full();

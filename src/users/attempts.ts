@@ -5,6 +5,8 @@
  * A1. A source has a rate at one e-mail address and one for all. Guesses from elsewhere therefore lock nobody out.
  * A2. All sources together have a rate at one e-mail address. A source from which its user has a login is exempt, so that
  *     guesses from many machines do not lock the user out there.
+ * A3. A bucket that is not full is forgotten after as many attempts as there are buckets, each of which cost a hash, since a
+ *     refused attempt makes none. So nobody empties the memory to guess on.
  */
 import { LRUCache } from "lru-cache";
 import type { Clock } from "../base/clock.ts";
@@ -33,7 +35,7 @@ class Buckets {
 
   /** Returns the seconds until the next token; 0 if there is one now. */
   wait(name: string): number {
-    const { tokens } = this.#filled(name);
+    const tokens = this.#tokensNow(name);
     return tokens >= 1 ? 0 : (1 - tokens) / this.#rate.per_second;
   }
 
@@ -46,12 +48,16 @@ class Buckets {
     bucket.tokens = Math.min(this.#rate.burst, bucket.tokens + 1);
   }
 
-  #filled(name: string): Bucket {
+  /** Makes no bucket (A3). */
+  #tokensNow(name: string): number {
     const { burst, per_second } = this.#rate;
-    const now_ms = this.#clock.monotonicMs();
-    const bucket = this.#buckets.get(name) ?? { tokens: burst, filled_ms: now_ms };
-    bucket.tokens = Math.min(burst, bucket.tokens + ((now_ms - bucket.filled_ms) * per_second) / 1000);
-    bucket.filled_ms = now_ms;
+    const found = this.#buckets.get(name);
+    if (found === undefined) return burst;
+    return Math.min(burst, found.tokens + ((this.#clock.monotonicMs() - found.filled_ms) * per_second) / 1000);
+  }
+
+  #filled(name: string): Bucket {
+    const bucket = { tokens: this.#tokensNow(name), filled_ms: this.#clock.monotonicMs() };
     this.#buckets.set(name, bucket);
     return bucket;
   }

@@ -57,6 +57,11 @@ export class Passwords {
     });
   }
 
+  /** Throws CAPACITY_FULL if a password could not be hashed now. */
+  check(): void {
+    this.#hashing.check();
+  }
+
   /** Throws CAPACITY_FULL. */
   async hash(password: string): Promise<string> {
     const salt = randomBytes(SALT_BYTES);

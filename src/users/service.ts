@@ -77,6 +77,7 @@ export class Users {
         hint: "ask the operator for an account, or sign in with an existing one",
       });
     }
+    passwords.check();
     attempts.register(source);
     const taken = "EXISTS (SELECT 1 FROM users WHERE email = ?) AS taken";
     const before = await store.readOne(`SELECT (SELECT count(*) FROM users) AS count, ${taken}`, [email]);
@@ -211,8 +212,9 @@ export class Users {
     if (conflict !== null) throw new AppError("WRONG_STATE", "the password was changed meanwhile");
   }
 
-  /** Counts the attempt, then compares. `row`: null for an unknown address (V1). */
+  /** Counts the attempt, which costs a hash (A3 of attempts.ts), then compares. `row`: null for an unknown address (V1). */
   async #tryPassword(email: string, password: string, source: string, row: UserRow | null) {
+    this.#options.passwords.check();
     this.#options.attempts.login(source, email, row?.is_known === 1);
     return this.#options.passwords.verify(password, row?.password ?? null);
   }

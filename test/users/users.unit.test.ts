@@ -42,6 +42,10 @@ describe("a password", () => {
     const results = await Promise.allSettled(Array.from({ length: count }, () => passwords.hash("x".repeat(9))));
     const refused = results.filter(({ status }) => status === "rejected");
     expect(refused.length).toBe(3);
+    const waiting = Array.from({ length: count - 3 }, () => passwords.hash("y".repeat(9)));
+    expect(() => passwords.check()).toThrow(expect.objectContaining({ code: "CAPACITY_FULL" }));
+    await Promise.all(waiting);
+    passwords.check();
     expect(refused[0]).toMatchObject({ reason: { code: "CAPACITY_FULL", retry_after: expect.any(Number) } });
     await passwords.hash("again");
   });
@@ -81,6 +85,17 @@ describe("attempts", () => {
     expect(() => attempts.register("new")).toThrow(limited);
     time.now_ms += 1_000 / LIMITS.register_source_per_second + 1;
     attempts.register("s");
+  });
+
+  it("that are refused do not make room for more guesses at an address", () => {
+    const attempts = new Attempts(handClock().clock);
+    for (let i = 0; i < LIMITS.login_email_burst; i++) attempts.login(`source ${i}`, "victim@x", false);
+    for (let i = 0; i < LIMITS.login_source_burst; i++) attempts.login("flood", `first${i}@x`, false);
+    for (let i = 0; i <= LIMITS.attempt_buckets_max; i++) {
+      expect(() => attempts.login("flood", `more${i}@x`, false)).toThrow(limited);
+    }
+    expect(() => attempts.login("source 0", "victim@x", false)).toThrow(limited);
+    expect(() => attempts.login("new", "victim@x", false)).toThrow(limited);
   });
 
   it("of ten thousand registrations let through what the rate of all allows", () => {
