@@ -17,6 +17,7 @@ import { readChannel, readPackages, readReleases, releasesDir } from "./installa
 import { ProfileBuilds, type RunSetup } from "./nightly/builds.ts";
 import type { Catalog, Channel, ChannelName, Package, Recipe, Release } from "./nightly/catalog.ts";
 import { ImageContracts } from "./nightly/contracts.ts";
+import { causeOf } from "./nightly/failures.ts";
 import { Profiles } from "./nightly/service.ts";
 import type { TenantImages } from "./oci/service.ts";
 import type { Operations } from "./operations/service.ts";
@@ -93,6 +94,7 @@ class InstalledCatalog implements Catalog {
     if (found !== undefined) return found;
     throw new AppError("NOT_FOUND", `profile '${name}' not found`, {
       details: { expected: this.names(), received: name },
+      hint: "GET /api/nightly/profiles lists the profiles",
     });
   }
 
@@ -162,7 +164,12 @@ function parseLine(line: string): SaidLine | null {
 
 function failureOf(code: number | string, output: string): AppError {
   const message = /^hearth set-up: (.*)$/m.exec(output)?.[1] ?? `set-up ended with ${code}`;
-  return new AppError("START_FAILED", message, { reason_code: "PROFILE_BUILD_FAILED", details: { output } });
+  const { error, hint } = causeOf(message, output);
+  return new AppError("START_FAILED", error, {
+    reason_code: "PROFILE_BUILD_FAILED",
+    details: { output },
+    ...(hint === null ? {} : { hint }),
+  });
 }
 
 /** True if a build that was killed left files. A build that runs has them too. */

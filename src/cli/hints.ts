@@ -12,9 +12,11 @@ const ROUTES: readonly (readonly [RegExp, string])[] = [
   [/POST \/api\/operator\/key\/rotate/g, "hearth keys rotate-operator"],
   [/GET \/api\/tenant\b/g, "hearth limits"],
   [/POST \/api\/oci\/images\/pull/g, "hearth pull"],
+  [/POST \/api\/oci\/images\/prune/g, "hearth prune"],
   [/POST \/api\/build-contexts/g, "hearth build"],
   [/GET \/api\/nightly\/profiles\/([^\s,/]+)\/releases/g, "hearth profiles show $1"],
   [/GET \/api\/nightly\/profiles\/([^\s,/]+)/g, "hearth profiles show $1"],
+  [/GET \/api\/nightly\/profiles(?!\/)/g, "hearth profiles list"],
   [/POST \/api\/nightly\/profiles\/([^\s,/]+)\/build/g, "hearth profiles build $1"],
 ];
 

@@ -35,7 +35,9 @@ export interface BuildFailure {
   /** Epoch seconds. */
   readonly failed_at: number;
   readonly failures_count: number;
+  /** The cause, and its remedy if there is a known one. */
   readonly error: string;
+  readonly hint: string | null;
   /** The end of the log. It may name the machine's mirrors, so it is the operator's. */
   readonly log: string;
 }
@@ -204,7 +206,12 @@ export class ProfileBuilds {
       if (signal.aborted) throw signal.reason;
       outcome = "failed";
       this.#noteFailure(profile, error);
-      log.warn("profile not built", { profile, error: errorText(error), output: outputOf(error) });
+      log.warn("profile not built", {
+        profile,
+        error: errorText(error),
+        hint: hintOf(error),
+        output: outputOf(error),
+      });
       throw error;
     } finally {
       this.#building.delete(profile);
@@ -220,12 +227,14 @@ export class ProfileBuilds {
       failed_at: toEpochSeconds(clock.epochMs()),
       failures_count,
       error: errorText(error),
+      hint: hintOf(error),
       log: outputOf(error),
       until_ms: clock.monotonicMs() + wait_ms,
     });
   }
 }
 
+const hintOf = (error: unknown): string | null => (error instanceof AppError ? error.hint : null);
 const outputOf = (error: unknown): string => (error instanceof AppError ? (error.details?.output ?? "") : "");
 
 function buildFailed(profile: string, retry_after: number): AppError {

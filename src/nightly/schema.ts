@@ -72,6 +72,8 @@ export const profileRecord = z
         failed_at: epochSeconds.describe("Time of the failure."),
         failures_count: z.int().describe("Failures in a row."),
         retry_after: z.int().describe("Seconds until the next use may start a build."),
+        error: z.string().nullable().describe("The cause; null unless the operator asks."),
+        hint: z.string().nullable().describe("Its remedy, if there is a known one; null unless the operator asks."),
         log: z.string().nullable().describe("End of the log; null unless the operator asks."),
       })
       .nullable()

@@ -108,6 +108,8 @@ export class Profiles {
               failed_at: failure.failed_at,
               failures_count: failure.failures_count,
               retry_after: builds.backoffSeconds(name),
+              error: isOperator ? failure.error : null,
+              hint: isOperator ? failure.hint : null,
               log: isOperator ? failure.log : null,
             },
     };
@@ -191,7 +193,9 @@ export class Profiles {
     this.#options.catalog.recipe(name);
     const found = this.#options.catalog.releases(name).find((one) => one.version === version);
     if (found !== undefined) return found;
-    throw new AppError("NOT_FOUND", `release '${version}' of profile '${name}' not found`);
+    throw new AppError("NOT_FOUND", `release '${version}' of profile '${name}' not found`, {
+      hint: `GET /api/nightly/profiles/${name}/releases lists the releases`,
+    });
   }
 
   detail(name: string, version: string) {
@@ -367,6 +371,7 @@ export class Profiles {
       if (!(error instanceof AppError) || output === "") throw error;
       throw new AppError(error.code, `${error.message}\n${output}`.slice(0, LIMITS.operation_message_length_max), {
         ...{ reason_code: error.reason_code, cause: error },
+        ...(error.hint === null ? {} : { hint: error.hint }),
       });
     } finally {
       signal.removeEventListener("abort", cancel);

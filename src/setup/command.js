@@ -35,7 +35,8 @@ export const SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 
 /** @param {string} text @returns {string} */
 function lastLines(text) {
-  const lines = text.split(/[\r\n]+/).filter((line) => line.trim() !== "");
+  // Progress of a build within is for displays.
+  const lines = text.split(/[\r\n]+/).filter((line) => line.trim() !== "" && !line.startsWith("@ {"));
   return lines
     .slice(-TAIL_LINES)
     .map((line) => `  | ${line}\n`)

@@ -11,6 +11,7 @@
 import { existsSync } from "node:fs";
 import { InstallationError } from "../installation/installation-error.js";
 import { profileImage } from "../installation/profiles.js";
+import { checkDirectories } from "./checks.js";
 import { buildProfile, moveChannel, removeBuildContainer } from "./image.js";
 import { findUpdates } from "./package-updates.js";
 import { JsonProgress } from "./progress.js";
@@ -18,6 +19,8 @@ import { JsonProgress } from "./progress.js";
 /** @typedef {import("./command.js").Commands} Commands */
 /** @typedef {import("./progress.js").Progress} Progress */
 
+/** As much as a pull leaves free. The largest built-in profile takes more, so this only spares downloads that cannot fit. */
+const FREE_BYTES_MIN = 1024 ** 3;
 const USAGE = "usage: node src/setup/index.js profile build|rebuild|promote|rollback|updates|clean <name> [flags]";
 
 /**
@@ -38,6 +41,7 @@ export async function workOnProfile(directories, args, commands, progress) {
   /** @type {object} */
   let result = {};
   if (verb === "build" || verb === "rebuild") {
+    checkDirectories([directories.image_dir, directories.data_dir], FREE_BYTES_MIN);
     let isFirst = true;
     const onProfile = (/** @type {string} */ profile, /** @type {number} */ index, /** @type {number} */ count) => {
       if (!isFirst) progress.done();

@@ -145,8 +145,10 @@ describe("profiles", () => {
     const profile = await get(`/${BROKEN}`);
     expect(profile).toMatchObject({ state: "failed", last_failure: { failures_count: 1 } });
     expect(profile.last_failure.log).toContain("lacks-a-thing");
+    expect(profile.last_failure.error).toContain("lacks-a-thing");
+    expect(profile.last_failure.log).not.toContain("@ {");
     const theirs = await daemon.call("GET", `/api/nightly/profiles/${BROKEN}`, undefined, { "x-api-key": key });
-    expect(theirs.body.last_failure.log).toBe(null);
+    expect(theirs.body.last_failure).toMatchObject({ error: null, hint: null, log: null });
     const { body: handle } = await post(`/${BROKEN}/build`);
     const operation = await ended(handle.operation_id);
     expect(operation).toMatchObject({ status: "failed", reason_code: "PROFILE_BUILD_FAILED" });

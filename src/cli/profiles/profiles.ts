@@ -3,6 +3,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { LIMITS } from "../../base/limits.ts";
 import type { ResponseOf } from "../../client/client.ts";
 import { accepted, succeeded } from "../daemon/operations.ts";
+import { commandLineHint } from "../hints.ts";
 import { watched } from "../images/images.ts";
 import { entriesOf } from "../output/fields.ts";
 import type { Column } from "../output/table.ts";
@@ -26,10 +27,30 @@ const FORMATS: Readonly<Record<Profile["state"], Format>> = {
 };
 
 function stateText({ state, progress_pct }: Profile): string {
-  return progress_pct === null ? state : `${state} ${percentText(progress_pct)}`;
+  return progress_pct === null ? state : `${state} ${Math.round(progress_pct)} %`;
 }
 
-function updatesText({ updates }: Profile): string | null {
+/** The fields of a profile that need words of their own: channels, tools, what failed. */
+function factsOf({ channels, tools, updates, last_failure, ...rest }: Profile, now: number): [string, string][] {
+  const facts: [string, string][] = [
+    ...entriesOf(rest, now),
+    ["latest", channels.latest ?? "-"],
+    ["stable", channels.stable ?? "-"],
+    ["tools", tools.join(" ")],
+    ["updates", updatesText({ updates }) ?? "-"],
+  ];
+  if (last_failure === null) return facts;
+  const { error, hint, failed_at, failures_count } = last_failure;
+  facts.push([
+    "failed",
+    `${relative(failed_at, now)}${failures_count > 1 ? `, ${failures_count} times in a row` : ""}`,
+  ]);
+  if (error !== null) facts.push(["cause", error]);
+  if (hint !== null) facts.push(["remedy", commandLineHint(hint)]);
+  return facts;
+}
+
+function updatesText({ updates }: Pick<Profile, "updates">): string | null {
   if (updates === null) return null;
   return updates.security_count === 0 ? String(updates.count) : `${updates.count} (${updates.security_count} security)`;
 }
@@ -66,8 +87,10 @@ export async function showProfile(session: Session, [profile = ""]: Words): Prom
     { title: "REFERENCE", value: ({ oci_reference }) => oci_reference, isLong: true },
   ];
   session.show({ ...record, releases }, () => {
-    const fields = session.list(entriesOf(record, session.now));
-    return `${fields}\n${session.table(columns, releases, "no releases yet: the first use builds one")}`;
+    const fields = session.list(factsOf(record, session.now));
+    const log = record.last_failure?.log ?? "";
+    const table = session.table(columns, releases, "no releases yet: the first use builds one");
+    return `${fields}\n${log === "" ? "" : `${log.trimEnd().split("\n").map(visible).join("\n")}\n\n`}${table}`;
   });
 }
 
@@ -76,6 +99,7 @@ export async function buildProfile(session: Session, [profile = ""]: Words, flag
   const answer = await session
     .client()
     .request("POST /api/nightly/profiles/:profile/build", { params: { profile }, body });
+  session.advice = { PROFILE_BUILD_FAILED: `hearth profiles show ${visible(profile)} shows the log` };
   const operation_id = accepted(answer);
   await watched(session, operation_id, `building ${visible(profile)}`);
   const operation = await succeeded(session, operation_id, `building ${profile}`);
