@@ -135,7 +135,10 @@ export function parseJson(body: Buffer): unknown {
 }
 
 /** Fields whose values never appear in an error text. */
-const SECRET_FIELDS = new Set<PropertyKey>(["environment", "payload", "registry_password", "value", "value_base64"]);
+const SECRET_FIELDS = new Set<PropertyKey>([
+  ...["current_password", "environment", "new_password", "password", "payload", "refresh_token", "registry_password"],
+  ...["secret", "token", "value", "value_base64"],
+]);
 const SHOWN_LENGTH_MAX = 64;
 
 function typeName(value: unknown): string {
@@ -149,7 +152,8 @@ function shown(value: unknown, path: readonly PropertyKey[]): string {
   if (typeof value === "string" && !is_secret) {
     return value.length <= SHOWN_LENGTH_MAX ? JSON.stringify(value) : `a string of ${value.length} characters`;
   }
-  return typeof value === "number" && !is_secret ? String(value) : typeName(value);
+  const is_plain = typeof value === "number" || typeof value === "boolean";
+  return is_plain && !is_secret ? String(value) : typeName(value);
 }
 
 function valueAt(input: unknown, path: readonly PropertyKey[]): unknown {

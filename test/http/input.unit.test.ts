@@ -115,6 +115,15 @@ describe("a body", () => {
 });
 
 describe("parseJson", () => {
+  it("never has passwords and refresh tokens in the refusal", () => {
+    const fields = ["password", "current_password", "new_password", "refresh_token"];
+    for (const field of fields) {
+      const asked = () => validate(z.object({ [field]: z.string().min(100) }), { [field]: "topsecret" });
+      expect(asked).toThrow(`${field}: `);
+      expect(asked).not.toThrow(/topsecret/);
+    }
+  });
+
   it("takes an empty body as an empty object", () => {
     expect(parseJson(Buffer.alloc(0))).toEqual({});
   });
