@@ -265,6 +265,7 @@ describe("diagnose", () => {
     const stopped = await hearth("diagnose", "linked");
     expect([stopped.code, results(stopped.out)]).toEqual([1, { running: "failed" }]);
     expect(stopped.out).toMatch(/^link +none$/m);
+    expect(stopped.err).toMatch(/\n {2}start it: hearth start linked\n$/);
     expect(await hearth("diagnose", "linked", "--mend")).toMatchObject({
       code: 1,
       err: expect.stringContaining("[NOT_RUNNING]"),

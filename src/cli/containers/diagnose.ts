@@ -43,6 +43,10 @@ export async function diagnose(session: Session, [name = ""]: Words, flags: Flag
   });
   const failed = report.checks.filter(({ ok }) => !ok).map((check) => check.name);
   if (failed.length === 0) return;
-  const hint = isMending ? "restart the container" : `mend it: hearth diagnose --mend ${visible(name)}`;
+  const hint = failed.includes("running")
+    ? `start it: hearth start ${visible(name)}`
+    : isMending
+      ? "restart the container"
+      : `mend it: hearth diagnose --mend ${visible(name)}`;
   throw new Failure(EXIT.refused, `${failed.length === 1 ? "a check" : "checks"} failed: ${failed.join(", ")}`, hint);
 }

@@ -1,5 +1,6 @@
 /** `hearth status`: one screen of whether the daemon is well, what it is and what its pool does. */
 import { counted } from "../../base/plurals.ts";
+import { visible } from "../output/text.ts";
 import { span, stamp } from "../output/time.ts";
 import type { Session } from "../session/session.ts";
 
@@ -15,7 +16,7 @@ function gpusOf({ gpu_count, gpu_free_count, gpus, gpu_warnings }: System): stri
   const named = gpus.map(({ gpu_id, holder_id }) =>
     holder_id === null ? `${gpu_id} free` : `${gpu_id} in ${holder_id}`,
   );
-  const faults = gpu_warnings.length === 0 ? [] : [`${counted(gpu_warnings.length, "warning")} in gpu_warnings`];
+  const faults = gpu_warnings.length === 0 ? [] : [counted(gpu_warnings.length, "warning")];
   return [`${gpu_free_count} of ${gpu_count} free`, ...named, ...faults].join(", ");
 }
 
@@ -42,7 +43,8 @@ export async function status(session: Session): Promise<void> {
         ["engine", `${engine.oci_runtime_version}, cgroup ${engine.cgroup_mode}`],
         ["image", engine.image],
         ["network", `${engine.subnet} on ${engine.bridge}`],
-        ...(system.gpu_count === 0 ? [] : ([["gpus", gpusOf(system)]] as const)),
+        ...(system.gpu_count + system.gpu_warnings.length === 0 ? [] : ([["gpus", gpusOf(system)]] as const)),
+        ...system.gpu_warnings.map((warning) => ["gpu warning", visible(warning)] as const),
         ["instances", instances],
         ["queued", String(pool.queued)],
         ...(pool.cells === undefined

@@ -15,10 +15,13 @@ type Service = ResponseOf<"GET /api/services/:service_id">;
 export async function publish(session: Session, [container = "", port = ""]: Words, flags: Flags): Promise<void> {
   const target_port = Number(port);
   if (!/^\d{1,5}$/.test(port)) throw usage(`not a port: '${visible(port)}'`);
-  session.advice = { NAME_TAKEN: "give another --name, or remove it: hearth services rm <service>" };
+  const name = (flags.name as string | undefined) ?? `port-${target_port}`;
+  session.advice = {
+    NAME_TAKEN: `give another --name, or print its URL: hearth services url ${shellWord(visible(name))}`,
+  };
   const params = { container_id: await session.containerId(container) };
   const body = {
-    name: (flags.name as string | undefined) ?? `port-${target_port}`,
+    name,
     target_port,
     ttl_seconds: flags.ttl as number | undefined,
     enable_websockets: flags.websockets === true,
@@ -53,9 +56,14 @@ export async function listServices(session: Session, _words: Words, flags: Flags
   const limit = flags.limit as number | undefined;
   const client = session.client();
   const answer = await readList("services", limit, (query) => client.request("GET /api/services", { query }));
+  // Records have ids; people know names. A key of some containers lists those alone.
+  const { containers } = await readList("containers", undefined, (query) =>
+    client.request("GET /api/containers", { query }),
+  );
+  const names = new Map(containers.map(({ container_id, name }) => [container_id, name]));
   const columns: Column<Service>[] = [
     { title: "NAME", value: ({ name }) => name, isLong: true },
-    { title: "CONTAINER", value: ({ container_id }) => container_id },
+    { title: "CONTAINER", value: ({ container_id }) => names.get(container_id) ?? container_id, isLong: true },
     { title: "PORT", value: ({ target_port }) => String(target_port), side: "right" },
     { title: "STATUS", value: ({ status }) => status },
     { title: "HOST", value: ({ public_url }) => (public_url === null ? null : new URL(public_url).host), isLong: true },
