@@ -31,9 +31,12 @@ export const GUI_LIMITS = {
   /** A start waits so long for the desktop, and checks in this interval. */
   gui_ready_ms: 10_000,
   gui_ready_interval_ms: 40,
-  /** Deadline and size of a screenshot: 4,096 × 2,304 pixels of noise have 28 MB. Screenshots at the same time. */
+  /** Deadline and size of a screenshot: 4,096 × 2,304 pixels of noise have 28 MB. */
   gui_screenshot_ms: 10_000,
   gui_screenshot_bytes_max: 32 * 1024 * 1024,
+  /** Chunks of a screenshot, which the event loop reads: those of libpng have 8 KiB. */
+  gui_screenshot_chunks_max: 16_384,
+  /** Screenshots at the same time. */
   gui_screenshots_per_tenant_max: 2,
   gui_screenshots_max: 4,
   /** Events of one request, characters that it types, and its deadline. A pause between events is an event. */

@@ -11,11 +11,14 @@ export interface Size {
   readonly height: number;
 }
 
-/** Returns the size of a picture; null for bytes that are no PNG from the first chunk to the last. */
+/** Returns the size of a picture; null for bytes that are no PNG from the first chunk to the last, or that have too many chunks. */
 export function pngSize(bytes: Buffer): Size | null {
   if (!bytes.subarray(0, SIGNATURE.length).equals(SIGNATURE)) return null;
   let size: Size | null = null;
+  let chunk_count = 0;
   for (let at = SIGNATURE.length; at + CHUNK_FRAME_BYTES <= bytes.length; ) {
+    chunk_count++;
+    if (chunk_count > LIMITS.gui_screenshot_chunks_max) return null;
     const length = bytes.readUInt32BE(at);
     const type = bytes.toString("latin1", at + 4, at + 8);
     const next = at + CHUNK_FRAME_BYTES + length;

@@ -1,5 +1,6 @@
 /** Pictures of containers: only a whole PNG of bounded size passes. */
 import { describe, expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
 import { pngSize } from "../../src/gui/png.ts";
 
 function chunk(type: string, data: Buffer, length = data.length): Buffer {
@@ -40,5 +41,14 @@ describe("the size of a picture", () => {
     ["an end with data", png(header(1, 1), chunk("IEND", Buffer.alloc(1)))],
   ])("is none of %s", (_, bytes) => {
     expect(pngSize(bytes)).toBeNull();
+  });
+  it("is none of millions of chunks, and costs little of the event loop", () => {
+    const one = chunk("tEXt", Buffer.alloc(0));
+    const many = Buffer.alloc(LIMITS.gui_screenshot_bytes_max / 2, one);
+    const began_ms = performance.now();
+    expect(pngSize(png(header(1, 1), many.subarray(0, many.length - (many.length % one.length)), END))).toBeNull();
+    expect(performance.now() - began_ms).toBeLessThan(100);
+    const few = Buffer.alloc(one.length * (LIMITS.gui_screenshot_chunks_max - 2), one);
+    expect(pngSize(png(header(1, 1), few, END))).toEqual({ width: 1, height: 1 });
   });
 });
