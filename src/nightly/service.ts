@@ -58,7 +58,7 @@ export class Profiles {
 
   constructor(options: ProfilesOptions) {
     this.#options = options;
-    this.#updates = new ProfileUpdates(options.builds, options.clock);
+    this.#updates = new ProfileUpdates(options.builds, options.clock, options.log);
     this.#rebuilt_ms = options.clock.monotonicMs();
     options.operations.register<BuildInput>("nightly.build", {
       resumable: true,
