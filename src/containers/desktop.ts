@@ -6,6 +6,9 @@ export const DESKTOP_PROFILE = "prod-gui";
 /** The command of every container with a desktop (runtimes/profiles/prod-gui). */
 export const DESKTOP_COMMAND = ["/opt/hearth/desktop"];
 
+/** The user of a strict one, which cannot change from root to it. xterm ends as root without capabilities. */
+export const DESKTOP_USER = "desktop";
+
 /** A reference of a release of the profile in the image store. */
 const DESKTOP_REFERENCE = new RegExp(`^localhost/hearth/${DESKTOP_PROFILE}[:@]`);
 

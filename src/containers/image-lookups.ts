@@ -2,7 +2,7 @@
 import { KeyedMutex } from "../base/concurrency.ts";
 import type { Engine } from "../engine/ports.ts";
 import type { ResolvedImage, ResolveImage } from "./admission.ts";
-import { checkDesktopCommand, DESKTOP_COMMAND, isDesktop } from "./desktop.ts";
+import { checkDesktopCommand, DESKTOP_COMMAND, DESKTOP_USER, isDesktop } from "./desktop.ts";
 import { imageSettings } from "./image-settings.ts";
 import type { CreateContainer } from "./schema.ts";
 
@@ -36,6 +36,7 @@ export class ImageLookups {
     const settings = imageSettings(input, config);
     if (!isDesktop({ image: resolved.reference, release: resolved.release })) return { resolved, image_id, settings };
     checkDesktopCommand(input);
-    return { resolved, image_id, settings: { ...settings, command: DESKTOP_COMMAND } };
+    const user = input.strict && (input.user ?? null) === null ? DESKTOP_USER : settings.user;
+    return { resolved, image_id, settings: { ...settings, user, command: DESKTOP_COMMAND } };
   }
 }
