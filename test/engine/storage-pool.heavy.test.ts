@@ -137,9 +137,13 @@ describe("room", () => {
     expect(filled.complaint).toBe("Disk quota exceeded");
     expect(filled.written_mb).toBeLessThan(110);
     await eventually("what is new to be refused", () => isRefused(pool));
+    const full = "the disk is full: new containers, volumes and code are refused";
+    const said = () => ground.lines.filter((line) => [full, "the disk has space again"].includes(line));
+    expect(said()).toEqual([full]);
     expect(hostFreeMb()).toBeGreaterThan(RESERVE_MB / 2);
     execFileSync("rm", [`${ground.data_dir}/ballast`]);
     await eventually("room for what is new", async () => !(await isRefused(pool)));
+    await eventually("the end to be logged", () => said().length === 2);
     expect(await ground.fill(`${path}/b`, 100)).toEqual({ written_mb: 100, complaint: "" });
   });
 

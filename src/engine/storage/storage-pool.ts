@@ -82,6 +82,8 @@ export class StoragePool implements Storage {
   /** Last limit on the pool's total (S3); 0: not set yet. */
   #limit_bytes = 0;
   #room_bytes = Number.POSITIVE_INFINITY;
+  /** True from the log line of a full disk to that of its end. */
+  #isFull = false;
   #cancelLook: CancelTimer = () => {};
   #isClosed = false;
   /** Limits of owners as they are set. A new daemon sets them again. */
@@ -357,6 +359,7 @@ export class StoragePool implements Storage {
   async #look(launcher: LauncherClient): Promise<void> {
     const { used_bytes, limit_bytes: fitting_bytes } = await this.#measure(launcher);
     this.#room_bytes = fitting_bytes - used_bytes;
+    this.#logRoom();
     // A zero quota would mean unlimited.
     const limit_bytes = Math.max(fitting_bytes, 1);
     const rise_bytes = limit_bytes - this.#limit_bytes;
@@ -382,6 +385,24 @@ export class StoragePool implements Storage {
         if (!this.#isClosed) this.#lookLater(failures);
       },
     );
+  }
+
+  /** Logs that what is new is refused, and its end: requests alone would only show refusals. */
+  #logRoom(): void {
+    const { log, data_dir } = this.#options;
+    const min_bytes = LIMITS.storage_pool_room_bytes_min;
+    // Room around the bound makes no line for each look.
+    if (this.#room_bytes >= (this.#isFull ? 4 * min_bytes : min_bytes)) {
+      if (this.#isFull) log.info("the disk has space again", { directory: data_dir });
+      this.#isFull = false;
+    } else if (!this.#isFull) {
+      this.#isFull = true;
+      log.error("the disk is full: new containers, volumes and code are refused", {
+        directory: data_dir,
+        free_mb: Math.max(0, Math.floor(this.#room_bytes / MIB)),
+        hint: "free space on the disk of the directory, delete containers, volumes and snapshots, or raise HEARTH_AREA_MB",
+      });
+    }
   }
 
   #refuseWhenFull(): void {
