@@ -27,6 +27,7 @@ import { MountedImages } from "../images/mounted-images.ts";
 import { StoreFiles } from "../images/store-files.ts";
 import { detectCgroupMode, type GroupKind, socketMemoryBound } from "../kernel/control-groups.ts";
 import { raiseBudgets, socketBudget } from "../kernel/kernel-budgets.ts";
+import { checkOpenFiles } from "../kernel/open-files.ts";
 import { TenantGroups } from "../kernel/tenant-groups.ts";
 import { UserNamespaces } from "../kernel/user-namespaces.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
@@ -186,6 +187,7 @@ export class EngineHost {
   /** Brings up what must stand before anything is looked at: private directories, the launcher, the OCI runtime. */
   async begin(): Promise<FoundImage> {
     const { config, clock, log, image } = this.options;
+    checkOpenFiles();
     // Only root can list these directories. Another user who knows a name can read resolv.conf alone.
     for (const path of [dirname(config.run_dir), config.run_dir, this.roots]) makePrivate(path, 0o711);
     for (const { bundles, runtime } of [this.instances, this.containers]) {
