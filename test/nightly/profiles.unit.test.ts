@@ -98,7 +98,7 @@ describe("a rebuild by schedule", () => {
     await clock.pass(HOUR_MS);
     await prune();
     expect(latest(own, "base")).toBe("1");
-    expect(logged.map(([message]) => message)).toContain("profiles not rebuilt");
+    expect(logged.map(([message]) => message)).toContain("profile not rebuilt");
     failing.clear();
     await clock.pass(Math.max(HOUR_MS, LIMITS.profile_backoff_ms_max));
     await prune();
