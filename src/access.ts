@@ -1,4 +1,4 @@
-/** Composes the parts that let people in, and what decides how far a confined credential reaches. */
+/** Composes the parts that sign people in, and those that confine credentials to containers. */
 import type { Clock } from "./base/clock.ts";
 import type { Config } from "./base/config.ts";
 import type { Ids } from "./base/ids.ts";

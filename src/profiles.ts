@@ -1,4 +1,4 @@
-/** Composes what knows the profiles of this node: its catalog, read from the files of the installation, and builds by set-up as a child. */
+/** Composes the profiles of this node: the catalog reads the files of the installation, and a child process builds releases. */
 import { spawn } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";

@@ -21,9 +21,9 @@ export const GPU_LIMITS = {
   cdi_text_length_max: 4_096,
   /** Warnings of the inventory; more are counted. */
   cdi_warnings_max: 50,
-  /** CDI files are looked at again at most this often, and read again only if they changed. */
+  /** Interval of the checks for changed CDI files, of which only changed ones are read again. */
   cdi_look_interval_ms: 1_000,
-  /** Device nodes that are looked at together, and the deadline of the commands that make those of a container. */
+  /** Concurrent checks of device nodes, and the deadline of the commands that make those of a container. */
   cdi_nodes_at_once: 16,
   cdi_make_ms: 5_000,
   /** A hook ends before the start that waits for it. */

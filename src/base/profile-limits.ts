@@ -1,4 +1,4 @@
-/** Bounds of profiles: their builds, and those who wait for them. */
+/** Bounds of profiles, of their builds and of the requests that wait for builds: part of `LIMITS`, with the same rules. */
 
 export const PROFILE_LIMITS = {
   /** A first build of a desktop with slow mirrors and a slow disk. */

@@ -1,6 +1,6 @@
 /** The host in references of profiles. It is no registry: the daemon resolves it on this node, and never connects to it. */
 
-/** `.internal` is no public domain, so nobody owns the name. */
+/** `.internal` is no public domain, so the name has no owner. */
 export const PROFILE_REGISTRY = "profiles.hearth.internal";
 
 const RESERVED = /^(?:.+\.)?hearth\.internal\.?(?::\d+)?$/i;

@@ -7,7 +7,7 @@ export interface Preparing {
   readonly onProgress?: (pct: number, message: string) => void;
 }
 
-/** Makes the release of a profile that has none yet. */
+/** Builds the release of a profile that has none yet. */
 export interface PrepareImage {
   /** True if a container of the image has to wait for that. */
   isNeeded(selector: string, oci: boolean): boolean;

@@ -4,7 +4,7 @@
  * resolves no path in a container, and no neighbour reaches a desktop.
  *
  * B1. Everything that comes from a container is untrusted: bytes before the end of the handshake are bounded, each wait
- *     has a deadline, and what is not taken stays in the container's pipe.
+ *     has a deadline, and bytes that the viewer does not read stay in the container's pipe.
  * B2. A result of a check counts for one run of a container, for `gui_check_cached_ms`. Checks of one container are one.
  */
 import { LRUCache } from "lru-cache";
@@ -21,7 +21,7 @@ type Run = Pick<RunRequest, "environment" | "working_directory" | "timeout_ms" |
 
 const CHECK: Run = { environment: [], working_directory: "/", timeout_ms: 0, grace_ms: 0 };
 
-/** Hears of a connection to a server. No call may throw. */
+/** Receives the events of a connection to a server. No call may throw. */
 export interface BackendListener {
   /** False pauses until `resume`. */
   onBytes(bytes: Buffer): boolean;

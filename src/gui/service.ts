@@ -4,7 +4,7 @@
  * D1. Viewers, screenshots and input have bounds for a container, a tenant and this node; each counts as a command of its
  *     container too, so that a container with an open viewer is not idle.
  * D2. No viewer outlives its container, the daemon, or the credential that its URL was made with.
- * D3. Nothing of the text that is typed is stored.
+ * D3. The daemon stores no text that is typed.
  */
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
@@ -170,7 +170,7 @@ export class Desktops {
 
   async #reachable(tenant_id: string, id: string): Promise<string> {
     const container_id = await this.#desktop(tenant_id, id);
-    // Tells whether it runs.
+    // Throws unless the container runs.
     (await this.#begin(tenant_id, container_id, BRIDGE, 0)).release();
     if (!(await this.#options.backends.isReachable(container_id))) throw unreachable(container_id);
     return container_id;

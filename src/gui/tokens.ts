@@ -98,7 +98,7 @@ export class GuiTokens {
   #find(container_id: string, token: string): Kept {
     const [, id = "", secret = ""] = TOKEN.exec(token) ?? [];
     const kept = this.#kept.get(id);
-    // Hashes of equal length, compared in constant time: nothing of the answer tells how much of a guess was right.
+    // Hashes of equal length, compared in constant time: the answer does not show how much of a guess was right.
     const isKnown = timingSafeEqual(kept?.hash ?? NO_HASH, hashOf(secret));
     if (kept === undefined || !isKnown || kept.container_id !== container_id) throw refused();
     if (this.#isOver(kept, this.#clock.monotonicMs())) {

@@ -1,8 +1,8 @@
 /**
- * Credentials that reach some containers of their tenant and nothing else: here alone it is decided, for all routes, what
- * such a credential may ask for.
+ * Confines credentials that reach some containers of their tenant and nothing else: the one table of the routes that such a
+ * credential may use.
  *
- * C1. A route that is not listed here refuses it with 403, so a new route does until somebody decides.
+ * C1. A route that is not in the table refuses the credential with 403. So does each new route.
  * C2. A resource that the request names belongs to one of the containers, or is answered like a missing one.
  * C3. A name of a container is replaced by its id before the handler runs: a container that takes the name between check and
  *     work is not reached.
@@ -13,7 +13,7 @@ import type { Route } from "./route.ts";
 
 /**
  * `named`: the request names a container, or an operation or terminal session of one. `filtered`: the handler leaves out
- * what is not of `caller.container_ids`. `static`: the answer is the same for everybody, or about the credential itself.
+ * what is not of `caller.container_ids`. `static`: the answer is the same for all callers, or about the credential itself.
  */
 type Reach = "named" | "filtered" | "static";
 

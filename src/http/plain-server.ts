@@ -1,6 +1,6 @@
 /**
  * A listener without routes: for content that is not the daemon's own, such as that of published services. It has the bounds
- * of every listener (server.ts, connections.ts), and says nothing of what is served.
+ * of every listener (server.ts, connections.ts), and knows nothing about the content.
  *
  * S1. Connections that another socket of this process accepted may be handed over: the same bounds hold for them.
  * S2. `close` ends all connections, also those that were handed over.

@@ -6,7 +6,7 @@ import { lstatSync } from "node:fs";
 import { dirname } from "node:path";
 
 const WRITABLE_BY_OTHERS = 0o022;
-/** As /tmp has it: of what is there, nobody removes or renames what is another's. */
+/** As /tmp has it: only the owner of an entry removes or renames it. */
 const STICKY = 0o1000;
 
 /**

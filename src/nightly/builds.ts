@@ -4,7 +4,7 @@
  * B1. One build of a profile at a time, for all callers of this daemon; builds of different profiles take turns. A lock of the
  *     machine holds the same between daemons, and the second finds what the first has made.
  * B2. A build that failed is not repeated by itself before its backoff has passed. The operator's own request does not wait.
- * B3. A build does not end with the caller that started it. Callers wait no longer than a deadline, and only so many.
+ * B3. A build does not end with the caller that started it. Callers wait until a deadline, and their number is bounded.
  */
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { Semaphore } from "../base/concurrency.ts";
@@ -12,7 +12,7 @@ import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 
-/** A line of a child, or what came of it. */
+/** Progress that a child reports. */
 export interface SetupProgress {
   readonly percent?: number;
   readonly message?: string;
@@ -67,7 +67,7 @@ export interface ProfileBuildsOptions {
   readonly runSetup: RunSetup;
   readonly clock: Clock;
   readonly log: Log;
-  /** Is called after each build, whatever came of it. */
+  /** Is called after each build, whatever its outcome. */
   readonly onEnd: (profile: string, outcome: "succeeded" | "failed" | "cancelled") => void;
 }
 
@@ -180,7 +180,7 @@ export class ProfileBuilds {
       abort,
       ended: ended.promise,
     };
-    // Nobody may wait for it.
+    // A build may have no caller that waits for it.
     ended.promise.catch(() => {});
     this.#building.set(profile, build);
     this.#carryOut(profile, verb, build).then(ended.resolve, ended.reject);

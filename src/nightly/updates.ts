@@ -33,7 +33,7 @@ export class ProfileUpdates {
     this.#log = log;
   }
 
-  /** The last answer for this release; null: nobody has asked. */
+  /** The last answer for this release; null: there was no question yet. */
   known(profile: string, version: string | null): FoundUpdates | null {
     const found = this.#found.get(profile);
     return found !== undefined && found.version === version ? found : null;

@@ -1,5 +1,5 @@
 /**
- * Decides whether a request to a service is served: its host, its token or cookie, and what a browser is told.
+ * Admits requests to services by their host and their token or cookie, and sends browsers to a URL without the token.
  *
  * A1. A request is for the service that its one Host header names, or for none.
  * A2. The right token is served however many wrong ones came from the same source: it cannot be guessed, and clients share

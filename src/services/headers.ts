@@ -2,7 +2,7 @@
  * Headers on their way through the proxy, as flat lists of names and values: order, spelling and repetition stay.
  *
  * H1. Headers of one connection end here (RFC 9110 §7.6.1), those that Connection names included.
- * H2. A backend learns of the client from the daemon alone: forwarding headers that a client sent are dropped.
+ * H2. Only the daemon describes the client to a backend: forwarding headers that a client sent are dropped.
  * H3. No backend gets the token, the cookie of the proxy, or a key of this daemon.
  * H4. A backend sets cookies for its own host alone, and not the cookie of the proxy.
  */

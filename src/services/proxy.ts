@@ -5,7 +5,7 @@
  * P1. Each request in progress holds a place of its tenant until its connection to the container has settled.
  * P2. Every wait has a deadline: to connect, for the response's headers, and for any byte of a body.
  * P3. A response that ends early ends the client's connection: a client never takes a part for the whole.
- * P4. No URL, header or token is logged. A failure is told in the one error body unless the response has begun.
+ * P4. No URL, header or token is logged. The one error body reports a failure unless the response has begun.
  */
 import { type ClientRequest, type IncomingMessage, type ServerResponse, request as send } from "node:http";
 import type { Clock } from "../base/clock.ts";
@@ -164,7 +164,7 @@ export class ServiceProxy {
     return upstream;
   }
 
-  /** A page in a browser goes on without the token, with the cookie. */
+  /** Sends a page in a browser to its URL without the token, with the cookie. */
   #redirect({ service, redirect }: Admitted, outgoing: ServerResponse): void {
     const { scheme, cookie } = this.options.origins;
     const attributes = `Path=/; HttpOnly; SameSite=Lax${scheme === "https" ? "; Secure" : ""}`;
@@ -231,7 +231,7 @@ export class ServiceProxy {
       cancel();
       outgoing.off("close", gone);
       if (state.isRepeated) return;
-      // Node tells of no error where the container upgrades a connection without being asked.
+      // Node emits no error if the container upgrades a connection that the request did not upgrade.
       if (!outgoing.headersSent) this.refuse(failed("the container answered with no response"), incoming, outgoing);
       passage.end();
     });

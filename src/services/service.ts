@@ -1,11 +1,11 @@
 /**
- * Published services: a port of a container behind a URL with a token. Made, shown, rotated and deleted here; requests to
- * them are proxy.ts's.
+ * Published services: a port of a container behind a URL with a token. This file makes, shows, rotates and deletes them;
+ * proxy.ts passes their requests.
  *
  * V1. A service is in the store with its token before it is shown, in one batch. Its token is a secret of its own kind.
  * V2. A service ends with its container, in the batch that hides the container; with its time; or with its deletion. Its
  *     requests and WebSockets end with it, and with a rotation of its token.
- * V3. URLs survive restarts of the daemon. What cannot be served any more as its URL says has the status `error`.
+ * V3. URLs survive restarts of the daemon. A service that cannot be served at its URL any more has the status `error`.
  * V4. Clones, forks and snapshots of a container have none of its services.
  */
 import { type Clock, toEpochSeconds } from "../base/clock.ts";

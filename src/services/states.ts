@@ -1,4 +1,4 @@
-/** The statuses of a published service. None is stored: each is what holds at the moment of the question. */
+/** The statuses of a published service. None is stored: each is computed for the response. */
 
 export const SERVICE_STATUSES = ["pending", "ready", "unavailable", "expired", "error"] as const;
 export type ServiceStatus = (typeof SERVICE_STATUSES)[number];

@@ -1,7 +1,7 @@
 /**
  * One build of one image: `node profile-build.js <input.json>`, in a mount and pid namespace of its own. A killed build
- * therefore leaves no mount and no process; the working container and the files in the temporary directory are removed by whoever
- * started it, or by the next set-up. Prints progress as lines `@ {…}`, and the output of commands between them.
+ * therefore leaves no mount and no process. Its parent, or the next set-up, removes the working container and the files in the
+ * temporary directory. Prints progress as lines `@ {…}`, and the output of commands between them.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";

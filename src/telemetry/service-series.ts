@@ -2,7 +2,7 @@
 import { Counter, Gauge, type Registry } from "prom-client";
 import type { ErrorCode } from "../base/errors.ts";
 
-/** Read whenever the metrics are asked for. */
+/** Is read for each scrape. */
 type ServiceSource = () => { readonly count: number; readonly active_count: number };
 
 export class ServiceSeries {

@@ -2,7 +2,7 @@
  * Rates of what callers without a credential may try: token buckets in memory, a bounded number of them. Every attempt
  * counts before its password is hashed, so that concurrent guesses count, too.
  *
- * A1. A source has a rate at one e-mail address and one for all. Guesses from elsewhere therefore lock nobody out.
+ * A1. A source has a rate at one e-mail address and one for all. Guesses from elsewhere therefore do not lock a user out.
  * A2. All sources together have a rate at one e-mail address. A source from which its user has a login is exempt, so that
  *     guesses from many machines do not lock the user out there.
  * A3. A bucket that is not full is forgotten after as many attempts as there are buckets, each of which cost a hash, since a

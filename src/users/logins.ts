@@ -124,7 +124,7 @@ export class Logins {
       const { conflict } = await this.#store.write([update], { durable: true });
       if (conflict === null) return { ...loginOf(row), expires_at, refresh_token: next };
     } else if (!spent.some((one) => isSame(one, digest))) {
-      // Whoever only knows the id of a login does not end it.
+      // The id of a login alone does not end it.
       throw unknownRefreshToken();
     }
     await this.end(login_id).finally(() => ended(login_id));

@@ -46,11 +46,11 @@ export class Passwords {
   readonly #cost: HashCost;
   readonly #hashing: Semaphore;
   /** Stands for the hash of an unknown user (P2): no password has it. */
-  readonly #nobodys: string;
+  readonly #unknown: string;
 
   constructor(cost: HashCost = COST) {
     this.#cost = cost;
-    this.#nobodys = this.#text(randomBytes(SALT_BYTES), randomBytes(HASH_BYTES));
+    this.#unknown = this.#text(randomBytes(SALT_BYTES), randomBytes(HASH_BYTES));
     this.#hashing = new Semaphore(LIMITS.password_hashes_max, LIMITS.password_hashes_waiting_max, () => {
       const message = `too many passwords are being checked (limit ${LIMITS.password_hashes_waiting_max} waiting)`;
       return new AppError("CAPACITY_FULL", message, { retry_after: 2 });
@@ -70,7 +70,7 @@ export class Passwords {
 
   /** `stored`: null for an unknown user, whose password is always wrong (P2). Throws CAPACITY_FULL. */
   async verify(password: string, stored: string | null): Promise<Verdict> {
-    const [, memory, passes, lanes, salt = "", hash = ""] = PHC.exec(stored ?? this.#nobodys) ?? [];
+    const [, memory, passes, lanes, salt = "", hash = ""] = PHC.exec(stored ?? this.#unknown) ?? [];
     invariant(hash !== "", "a stored password is a PHC string of argon2id");
     const cost = { memory_kib: Number(memory), passes: Number(passes), lanes: Number(lanes) };
     const made = await this.#derive(password, Buffer.from(salt, "base64"), cost);

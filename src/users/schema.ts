@@ -43,7 +43,7 @@ const userName = wellFormed
   .refine((value) => value.trim() === value, { error: "must not start or end with a space" })
   .describe("Name for people.");
 
-/** Throws where the password tells the address, which everybody knows. */
+/** Returns false for a password that is the e-mail address, which other people know. */
 const isUnlike = (secret: string, address: string): boolean => secret.normalize("NFC").toLowerCase() !== address;
 
 export const register = z

@@ -57,7 +57,7 @@ type UserRow = UserRecord & { readonly password: string; readonly is_known: numb
 
 const COLUMNS = "u.seq, u.id AS user_id, u.email, u.name, u.tenant_id, u.created_at";
 const ACTIVE = "FROM users u JOIN tenants t ON t.id = u.tenant_id AND t.state = 'active'";
-/** With whether the user has a login from a source, the first parameter. */
+/** `is_known`: 1 if the user has a login from a source, the first parameter. */
 const SELECT = `SELECT ${COLUMNS}, u.password, EXISTS (SELECT 1 FROM user_logins WHERE user_id = u.id AND source = ?) AS is_known
   ${ACTIVE}`;
 

@@ -1,9 +1,10 @@
 /**
- * Addresses that containers keep while they do not run. The engine keeps a reserved address from all others; here is whose
- * each one is, and how many a tenant may have. Single writer, like the ports: one process knows them, from the rows of its
- * node.
+ * Addresses that containers keep while they do not run. The engine keeps a reserved address from all others; this file
+ * knows the container of each, and how many a tenant may have. Single writer, like the ports: one process knows
+ * them, from the rows of its node.
  *
- * D1 An address is reserved in memory before the store has it, and until the store has forgotten it: nobody gets it between.
+ * D1 An address is reserved in memory before the store has it, and until the store has forgotten it. No other container gets it
+ *    in between.
  */
 import { LIMITS } from "../../base/limits.ts";
 import type { Networks } from "../../engine/ports.ts";

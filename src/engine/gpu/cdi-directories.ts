@@ -1,7 +1,7 @@
 /**
  * The CDI files of this machine, read again when they change. A look costs one directory listing and one stat(2) for each file,
- * at most once in `cdi_look_interval_ms`. Nothing that lies there stops the daemon: what is no file of a sensible size is
- * reported and left alone.
+ * at most once in `cdi_look_interval_ms`. No content of a directory stops the daemon: it reports entries that are
+ * not regular files or are too large, and leaves them out.
  */
 import { constants } from "node:fs";
 import { open, readdir, stat } from "node:fs/promises";
@@ -115,7 +115,7 @@ async function regular(path: string) {
   return found;
 }
 
-/** The file may have been replaced since it was looked at. */
+/** The file may have been replaced since its check. */
 async function readBounded(path: string): Promise<string> {
   const handle = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   try {

@@ -170,7 +170,7 @@ export class Leftovers {
       const policy = attachedPolicy(bundle);
       if (policy !== null) network.keepPolicy(slot, policy);
       const found = { id, bundle, slot, hasResident, isAttached: policy !== null };
-      // Cells have no GPUs: it was started for a call that nobody waits for any more.
+      // Cells have no GPUs: the call that it was started for has no caller any more.
       const isSpare = made.gpus !== null && textOf(bundle, MARK) === null;
       const survivor = starting.has(bundle) || isSpare ? null : await this.#survivor(found);
       if (survivor === null) doomed.push({ id, slot, gpus: made.gpus });

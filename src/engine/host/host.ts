@@ -66,7 +66,7 @@ export interface HostOptions {
   readonly image: string;
 }
 
-/** Is told of a step in the removal of a container. */
+/** Receives each step in the removal of a container. */
 export type TellRemoval = (resource: RemovedResource, status: RemovalStep["status"], error?: unknown) => void;
 
 export class EngineHost {
@@ -344,7 +344,7 @@ export class EngineHost {
   /**
    * Removes what there is of a container, then gives its slot back (H2): never while something may still run in its
    * namespace. A failed removal is retried until it succeeds. Resolves to true when nothing is left, to false when the
-   * daemon ends before that: the next daemon removes the rest. `tell` is told of each step.
+   * daemon ends before that: the next daemon removes the rest. `tell` receives each step.
    */
   async discard(remains: Remains, slot: NetworkSlot | null, tell: TellRemoval = () => {}): Promise<boolean> {
     const { log } = this.options;

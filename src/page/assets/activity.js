@@ -1,4 +1,4 @@
-/** What happens now: operations, which can be cancelled while they go on, and the newest events. */
+/** Activity: operations, which can be cancelled while they run, and the newest events. */
 import { containerHash } from "./addresses.js";
 import { h, setText, show } from "./dom.js";
 import { age, dateTime, timeOfDay } from "./format.js";
@@ -15,9 +15,9 @@ const OPERATIONS_MAX = 30;
 const OPEN = ["accepted", "queued", "running"];
 const OPERATION_COLUMNS = ["Operation", "Status", "Progress", "About", "When", "Actions"];
 const EVENT_COLUMNS = ["Time", "Event", "About", "What"];
-/** What an event says of its thing, the more telling first. */
+/** Fields that name the subject of an event, the most telling first. */
 const NAMES = ["name", "function_name", "volume", "target_resource_id", "snapshot_id", "container_id", "operation_id"];
-/** What is shown of it elsewhere, or tells people nothing. */
+/** Fields that another column shows, or that mean nothing to people. */
 const HIDDEN = [
   ...NAMES,
   "event_id",

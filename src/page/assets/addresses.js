@@ -28,7 +28,7 @@ export const encodedPath = (path) => path.split("/").map(encodeURIComponent).joi
 /** @param {string} base of the tree's view @param {string} path in it, with a slash in front @param {number} [page] */
 export const filesHash = (base, path, page = 1) => `${base}${encodedPath(path)}${page === 1 ? "" : `?page=${page}`}`;
 
-/** @param {string} text of an address, which anybody may have typed */
+/** @param {string} text of an address, which a person may have typed */
 export function decoded(text) {
   try {
     return decodeURIComponent(text);

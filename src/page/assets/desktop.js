@@ -1,9 +1,9 @@
 /**
- * The viewer of a desktop: noVNC on the WebSocket beside this page. The token of the address opens both and is sent to
- * nobody else.
+ * The viewer of a desktop: noVNC on the WebSocket beside this page. The token of the address opens both and is sent
+ * nowhere else.
  *
  * D1. What comes from the container is pixels and the text of a field. Its name of the desktop is not shown, and its
- *     text reaches this computer's clipboard only when somebody asks for it, and the other way round.
+ *     text reaches this computer's clipboard only on request, and the other way round.
  * D2. A screen or a text above the bounds below is not taken: a container could fill the memory of the browser with it.
  */
 

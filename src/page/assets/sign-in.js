@@ -29,7 +29,7 @@ function field(id, label, attributes) {
 
 /**
  * @param {Api} api
- * @param {string} reason why somebody who was signed in is asked again; empty otherwise
+ * @param {string} reason why a person who was signed in has to sign in again; empty otherwise
  * @param {() => void} onSignedIn
  */
 export function signIn(api, reason, onSignedIn) {
@@ -113,7 +113,7 @@ export function signIn(api, reason, onSignedIn) {
     keyHint,
     userHint,
   );
-  // A daemon that does not answer now is asked when somebody signs in.
+  // A daemon that does not answer now is asked at the sign-in.
   void learn().catch(() => {});
   return { element: form, focus };
 }
