@@ -119,9 +119,10 @@ async function noteImages({ engine, store, rows, log }: RecoveryOptions): Promis
 /** Records an exit that no daemon saw. After a reboot of the machine its exit code is unknown. */
 async function noteDeath({ engine, clock, changes, supervisor }: RecoveryOptions, row: ContainerRow): Promise<void> {
   const exit = engine.containers.exit(row.id);
+  const why = row.error_message ?? (row.state === "starting" ? "interrupted: the daemon ended during the start" : null);
   const fields =
     exit === null
-      ? { exit_code: null, oom_killed: false, exited_at_ms: clock.epochMs(), error_message: row.error_message }
+      ? { exit_code: null, oom_killed: false, exited_at_ms: clock.epochMs(), error_message: why }
       : await endFields(engine, row, exit);
   await changes.move(row, "exit", fields);
   supervisor.watch({ ...row, ...fields, state: "exited" });

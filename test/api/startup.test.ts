@@ -217,6 +217,26 @@ describe("an end", () => {
     expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
   });
 
+  it("by a crash during the start of a container names the interruption, and the container starts again", async () => {
+    const daemon = make();
+    await daemon.start({ ...cells, HEARTH_FAILPOINT: "containers.start.slot" });
+    const request = daemon.call("POST", "/api/containers", { name: "cut", image: "prod" }).catch(() => null);
+    await eventually("it has died", () => !daemon.isAlive);
+    await request;
+    await daemon.start(cells);
+    const { body } = await daemon.call("GET", "/api/containers/by-name/cut");
+    expect(body).toMatchObject({
+      ...{ state: "exited", exit_code: null, ip_address: null },
+      error_message: "interrupted: the daemon ended during the start",
+    });
+    const started = await daemon.call("POST", "/api/containers/cut/start");
+    expect(started.status).toBeLessThan(300);
+    await eventually("it runs", async () => {
+      const { state, error_message } = (await daemon.call("GET", "/api/containers/by-name/cut")).body;
+      return state === "running" && error_message === null;
+    });
+  });
+
   it("that is asked for while it starts comes when it has started", async () => {
     const daemon = make();
     const child = await daemon.launch(cells);

@@ -35,7 +35,8 @@ export function statusOf(record: ContainerRecord, now: number): string {
   const at = seconds(exited_at);
   const when = at === null ? "" : now - at < 1 ? " just now" : `, ${relative(at, now)}`;
   const why = oom_killed ? " (out of memory)" : (error_message ?? "").startsWith("unhealthy:") ? " (unhealthy)" : "";
-  return `exited with ${exit_code ?? "?"}${why}${when}`;
+  if (exit_code === null) return `exited (${error_message ?? "exit code unknown"})${when}`;
+  return `exited with ${exit_code}${why}${when}`;
 }
 
 /** `web exited with 0 just now`: of a container after `stop` or `kill`. */
