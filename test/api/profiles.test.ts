@@ -15,6 +15,8 @@ const BROKEN = recipes.add("broken", { verify: ["echo lacks-a-thing >&2; false"]
 const SLOW = recipes.add("slow", { verify: ["sleep 20"] });
 const MOVED = recipes.add("moved", HELLO);
 const PULLED = recipes.add("pulled", HELLO);
+const BACK = recipes.add("back", HELLO);
+const LIAR = recipes.add("liar", HELLO);
 
 const daemon = new Daemon();
 const user = new ContainerUser(daemon);
@@ -219,6 +221,49 @@ describe("channels", () => {
     expect((await get(`/${MOVED}`)).release_count).toBe(1);
   }, 120_000);
 
+  it("return to the release before, which containers of the channel get then", async () => {
+    const build = async () => {
+      const { body: handle } = await post(`/${BACK}/build`);
+      expect(await ended(handle.operation_id)).toMatchObject({ status: "succeeded" });
+      return (await get(`/${BACK}`)).channels.latest as string;
+    };
+    const says = async (name: string) => {
+      const record = await user.create({ name, image: `${BACK}:stable` });
+      expect(record).toMatchObject({ exec_ready: true, checks: { managed_image_valid: true } });
+      return (await run(record.container_id, "hello")).body.stdout;
+    };
+    const first = await build();
+    await post(`/${BACK}/promote`, { channel: "stable", version: first });
+    // Another recipe of the same name, as after an upgrade.
+    recipes.change(BACK, { revision: 2, scripts: { "/usr/local/bin/hello": ["#!/bin/sh", "echo second"] } });
+    await daemon.stop();
+    await daemon.start(settings);
+    expect((await get(`/${BACK}`)).channels).toEqual({ latest: null, stable: first });
+    const second = await build();
+    expect(second).not.toBe(first);
+    expect(await post(`/${BACK}/promote`, { channel: "stable", version: second })).toMatchObject({
+      body: { version: second, previous_version: first },
+    });
+    expect(await says("forth")).toBe("second\n");
+    expect(await post(`/${BACK}/promote`, { channel: "latest", version: first })).toMatchObject({
+      ...{ status: 400, body: { error_code: "INVALID_ARGUMENT" } },
+    });
+    expect(await post(`/${BACK}/rollback`, { channel: "stable" })).toMatchObject({
+      ...{ status: 200, body: { success: true, channel: "stable", version: first, previous_version: second } },
+    });
+    expect((await get(`/${BACK}/resolve?channel=stable`)).version).toBe(first);
+    expect((await get(`/${BACK}`)).channels).toEqual({ latest: second, stable: first });
+    expect(await says("back")).toBe("hello\n");
+    // The container that was made before keeps its release.
+    const { container_id } = (await daemon.call("GET", "/api/containers/by-name/forth")).body;
+    expect((await run(container_id, "hello")).body.stdout).toBe("second\n");
+    expect((await post(`/${BACK}/rollback`, { channel: "stable" })).status).toBe(409);
+    expect(await post(`/${BACK}/promote`, { channel: "stable", version: second })).toMatchObject({
+      body: { version: second, previous_version: first },
+    });
+    expect((await post(`/${BACK}/rollback`, { channel: "stable" })).body.version).toBe(first);
+  }, 180_000);
+
   it("answer which packages have updates, and only the operator asks again", async () => {
     const { key } = await newTenant(daemon, "reader");
     const path = `/api/nightly/profiles/${MOVED}/updates`;
@@ -226,6 +271,24 @@ describe("channels", () => {
     const updates = await get(`/${MOVED}/updates`);
     expect(updates).toMatchObject({ profile: MOVED, updates: expect.any(Array) });
     expect((await get(`/${MOVED}`)).updates).toMatchObject({ count: updates.updates.length });
+  }, 120_000);
+});
+
+describe("an image that lies about its contract", () => {
+  it("makes managed_image_valid false, and the log names what is missing", async () => {
+    const { body: handle } = await post(`/${LIAR}/build`);
+    const { result } = await ended(handle.operation_id);
+    // The release promises a tool that its image does not have.
+    recipes.changeRelease(LIAR, result.version, { tools: { sh: "/bin/sh", hello: "/usr/local/bin/gone" } });
+    const { status, body } = await daemon.call("POST", "/api/containers", { name: "liar", image: LIAR });
+    expect(status).toBe(201);
+    for (const path of ["", "/ready"]) {
+      const { body: record } = await daemon.call("GET", `/api/containers/${body.container_id}${path}`);
+      expect(record).toMatchObject({ state: "running", exec_ready: false, checks: { managed_image_valid: false } });
+    }
+    expect(daemon.output).toContain("image breaks the contract of its profile");
+    expect(daemon.output).toContain("hello is missing or not executable: /usr/local/bin/gone");
+    await user.delete(body.container_id);
   }, 120_000);
 });
 

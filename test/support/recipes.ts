@@ -1,6 +1,6 @@
 /** Recipes of profiles that a test adds, layered on prod without packages: their builds take a second. */
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { buildahCommand, imageStore, readDirectories } from "../../src/installation/paths.js";
 
@@ -25,6 +25,19 @@ export class Recipes {
     mkdirSync(join(this.directory, name), { recursive: true });
     writeFileSync(join(this.directory, name, "profile.json"), JSON.stringify({ ...about, ...lists, ...maps, ...more }));
     return name;
+  }
+
+  /** Changes a recipe, for the next start of a daemon. */
+  change(name: string, more: object): void {
+    const path = join(this.directory, name, "profile.json");
+    writeFileSync(path, JSON.stringify({ ...JSON.parse(readFileSync(path, "utf8")), ...more }));
+  }
+
+  /** Changes the record of a release. */
+  changeRelease(name: string, version: string, more: object): void {
+    const path = join(readDirectories(process.env, []).image_dir, "profiles", name, `${version}.json`);
+    writeFileSync(`${path}.tmp`, JSON.stringify({ ...JSON.parse(readFileSync(path, "utf8")), ...more }));
+    renameSync(`${path}.tmp`, path);
   }
 
   /** Removes the recipes with all that was built of them. */
