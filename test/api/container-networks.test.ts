@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { askingOf } from "../support/asking.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { type Answer, Daemon } from "../support/daemon.ts";
+import { ask, at, Publisher } from "../support/services.ts";
 
 const daemon = new Daemon();
 const user = new ContainerUser(daemon);
@@ -237,6 +238,39 @@ describe("diagnostics", () => {
       expect(reached).toContain("dev eth0");
     });
   }
+
+  it.each([
+    ["link", async () => execFileSync("ip", ["link", "delete", await link()])],
+    ["table", async () => nft("delete", "table", "inet", `hearth_${daemon.tag}`)],
+  ] as const)(
+    "let a published port and a service answer at the same address after a %s was made again",
+    async (what, breakIt) => {
+      const publisher = new Publisher(daemon);
+      const command = ["python3", "-m", "http.server", "8080"];
+      const box = await user.create({ name: `serves-${what}`, command, ports: [{ container_port: 8_080 }] });
+      const [before, service] = [made.box, await publisher.publish(box.container_id, { enable_websockets: true })];
+      made.box = box;
+      const port_url = `http://127.0.0.1:${box.ports[0].host_port}/`;
+      const statuses = async () => [(await ask(port_url)).status, (await ask(service.public_url)).status];
+      try {
+        // It leaves an idle connection to the container, which the proxy would use again.
+        expect(await statuses()).toEqual([200, 200]);
+        await breakIt();
+        const setup = await ok("POST", path("setup"));
+        expect(setup.mended.length).toBeGreaterThan(0);
+        expect((await ok("GET", path("").slice(0, -1))).ip_address).toBe(box.ip_address);
+        expect(await publisher.ready(service.service_id)).toMatchObject({ public_url: service.public_url });
+        expect(await statuses()).toEqual([200, 200]);
+        expect((await ask(at(service.public_url, "/etc/hostname"))).text).toBe(`serves-${what}\n`);
+      } finally {
+        made.box = before;
+      }
+      // The entries are the same as before: nothing of them stays.
+      await user.delete(box.container_id);
+      await expect(ask(port_url)).rejects.toThrow();
+      await expect(ask(service.public_url)).rejects.toThrow();
+    },
+  );
 
   it("say that a stopped container does not run, and setup refuses it", async () => {
     const { container_id } = await user.create({ name: "resting" });
