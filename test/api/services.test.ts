@@ -98,7 +98,8 @@ describe("a published service", () => {
 
   it("frees its host name when it expires", async () => {
     const host = { hostname: "soon.example" };
-    const { service_id } = await own.publish("web", { ...host, name: "short-lived", ttl_seconds: 1 });
+    const wanted = { ...host, name: "short-lived", target_port: 8_080, ttl_seconds: 1 };
+    const { service_id } = await own.ok("POST", "/api/containers/web/services", wanted);
     await eventually("it expires", async () => {
       return (await own.ok("GET", `/api/services/${service_id}`)).status === "expired";
     });
