@@ -15,6 +15,8 @@ export const GUI_LIMITS = {
   gui_handshake_ms: 5_000,
   /** Bytes of a handshake: a version, some types, one result. */
   gui_handshake_bytes_max: 512,
+  /** Bytes of standard error of a connection to a desktop, which the daemon reads and drops; more end it. */
+  gui_complaint_bytes_max: 64 * 1024,
   /** A container that accepts no input from a viewer for so long loses the viewer. */
   gui_stall_ms: 30_000,
   /** Pixels of a side of a screen, and bytes of its name: beyond these the canvas of a browser fails. */

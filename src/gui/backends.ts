@@ -3,8 +3,9 @@
  * network; a command in the container connects to it, and its standard streams are the connection. So the daemon
  * resolves no path in a container, and no neighbour reaches a desktop.
  *
- * B1. Everything that comes from a container is untrusted: bytes before the end of the handshake are bounded, each wait
- *     has a deadline, and bytes that the viewer does not read stay in the container's pipe.
+ * B1. Everything that comes from a container is untrusted: bytes before the end of the handshake are bounded, and so are
+ *     those of standard error, which nobody reads; each wait has a deadline, and bytes that the viewer does not read stay
+ *     in the container's pipe.
  * B2. A result of a check counts for one run of a container, for `gui_check_cached_ms`. Checks of one container are one.
  */
 import { LRUCache } from "lru-cache";
@@ -142,7 +143,7 @@ export class Backends {
         { ...run, ...STREAMS },
         {
           onOutput: (stream, chunk) => {
-            if (stream === "stderr") return true;
+            if (stream === "stderr") return isQuiet(chunk) || cut();
             if (backend !== null) return backend.onBytes(chunk);
             const { state, rest } = advance(handshake, Buffer.concat([received, chunk]), (bytes) => exec.write(bytes));
             if (state === "refused") fail();
@@ -158,10 +159,17 @@ export class Backends {
           onDrain: () => backend?.onDrain(),
         },
       );
+      const isQuiet = boundedComplaints();
       const fail = () => {
         cancel();
         exec.close();
         reject(unreachable(id));
+      };
+      const cut = () => {
+        if (backend === null) fail();
+        exec.close();
+        backend?.onClosed();
+        return true;
       };
       const cancel = this.#clock.after(LIMITS.gui_handshake_ms, fail);
       const ended = () => (backend === null ? fail() : backend.onClosed());
@@ -194,12 +202,16 @@ export class Backends {
   #greets(id: string): Promise<boolean> {
     return new Promise((resolve) => {
       let received = Buffer.alloc(0);
+      const isQuiet = boundedComplaints();
       const exec = this.#containers.exec(
         id,
         { ...CHECK, ...STREAMS },
         {
           onOutput: (stream, chunk) => {
-            if (stream === "stderr") return true;
+            if (stream === "stderr") {
+              if (!isQuiet(chunk)) end(false);
+              return true;
+            }
             received = Buffer.concat([received, chunk.subarray(0, RFB_VERSION.length)]);
             if (received.length >= RFB_VERSION.length)
               end(received.subarray(0, RFB_VERSION.length).equals(RFB_VERSION));
@@ -219,6 +231,15 @@ export class Backends {
       );
     });
   }
+}
+
+/** Returns what is false once the command has written more to its standard error than a program that complains (B1). */
+function boundedComplaints(): (chunk: Buffer) => boolean {
+  let bytes = 0;
+  return (chunk) => {
+    bytes += chunk.length;
+    return bytes <= LIMITS.gui_complaint_bytes_max;
+  };
 }
 
 const STREAMS = { argv: BRIDGE, output_bytes_max: null, is_stream: true, has_more_stdin: true } as const;

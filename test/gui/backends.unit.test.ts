@@ -8,6 +8,9 @@ import { type Connection, FakeContainer, GREETING } from "../support/fake-backen
 
 const RUN = { environment: [], working_directory: "/", timeout_ms: 0, grace_ms: 0 };
 
+const complain = (connection: Connection) =>
+  void Array.from({ length: 3 }, () => connection.complain(Buffer.alloc(LIMITS.gui_complaint_bytes_max / 2)));
+
 function made() {
   const container = new FakeContainer();
   const clock = new HandClock();
@@ -43,6 +46,7 @@ describe("a check of a desktop", () => {
     ["ends at once", (connection) => connection.end()],
     ["greets otherwise", (connection) => connection.send(Buffer.from("HTTP/1.1 400\r\n"))],
     ["has another version", (connection) => connection.send(Buffer.from("RFB 003.003\n"))],
+    ["floods its standard error", (connection) => complain(connection)],
     ["floods", (connection) => void Array.from({ length: 200 }, () => connection.send(Buffer.alloc(65_536, "x")))],
   ];
   it.each(WRONG)("is false for a server that %s", async (_, serve) => {
@@ -89,6 +93,22 @@ describe("a connection to a desktop", () => {
     connection?.end();
     await new Promise(setImmediate);
     expect(heard).toEqual(["early", "later", "closed"]);
+  });
+
+  it("ends, before its handshake and behind it, when the command floods its standard error", async () => {
+    const { container, backends } = made();
+    container.serve = complain;
+    await expect(backends.connect("ctr_a", RUN)).rejects.toMatchObject({ code: "NOT_RESPONDING" });
+    container.behave();
+    const backend = await backends.connect("ctr_a", RUN);
+    const heard: string[] = [];
+    backend.begin({ onBytes: () => true, onDrain: () => {}, onClosed: () => heard.push("closed") });
+    const [, connection] = container.connections;
+    connection?.complain(Buffer.from("a few words"));
+    expect(heard).toEqual([]);
+    if (connection !== undefined) complain(connection);
+    await new Promise(setImmediate);
+    expect([heard, container.connections.map(({ isClosed }) => isClosed)]).toEqual([["closed"], [true, true]]);
   });
 
   const REFUSING: readonly (readonly [string, readonly Buffer[]])[] = [

@@ -65,6 +65,10 @@ export class Connection {
     return isTaking;
   }
 
+  complain(bytes: Buffer): boolean {
+    return this.isClosed || this.#listener.onOutput("stderr", bytes);
+  }
+
   drain(): void {
     this.isTaking = true;
     this.#listener.onDrain?.();
