@@ -1,9 +1,10 @@
 /** Private networks through the API and the command line: forks and clones, limits, refusals, lists. */
+import { spawnSync } from "node:child_process";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { operatorOf } from "../support/command.ts";
 import { ContainerUser } from "../support/containers.ts";
-import { type Answer, Daemon, KEY } from "../support/daemon.ts";
+import { type Answer, Daemon, eventually, KEY } from "../support/daemon.ts";
 import { ask, SERVER } from "../support/private-networks.ts";
 import { SnapshotUser } from "../support/snapshots.ts";
 
@@ -90,6 +91,24 @@ describe("the limits of a tenant", () => {
     const both = await Promise.all(["e", "f"].map((name) => create(name, { network: `net-${name}` }, key)));
     expect(both.map(({ status }) => status)).toEqual([403, 403]);
     expect((await daemon.call("GET", "/api/networks")).body.networks.map(({ name }: Json) => name)).toEqual(["shop"]);
+  });
+});
+
+describe("a user of this machine other than root", () => {
+  const hello = (uid: number, host: string, port: number) => {
+    const script = `exec 3<>/dev/tcp/${host}/${port} && head -n 1 <&3`;
+    const { stdout } = spawnSync("timeout", ["5", "bash", "-c", script], { uid, gid: uid });
+    return stdout.toString().trim();
+  };
+
+  it("reaches no container by its address, but its published ports", async () => {
+    const ports = [{ container_port: 7_000, host_address: "127.0.0.1" }];
+    const { ip_address, ...record } = await serve("member", { network: "shop2", ports });
+    const { host_port } = record.ports[0];
+    await eventually("it serves", () => hello(0, ip_address, 7_000).startsWith("member sees"));
+    expect(hello(65_534, ip_address, 7_000)).toBe("");
+    expect(hello(65_534, "127.0.0.1", host_port)).toMatch(/^member sees/);
+    await containers.delete("member");
   });
 });
 

@@ -27,6 +27,7 @@
  * P10 Only containers that have a name server reach it: at port 53 of the gateway, which this table maps to the ports that
  *    the daemon listens on. Such packets are not tracked, and each container, each tenant and all together send a bounded
  *    number of them, and of their bytes, in a second: the kernel takes up to 64 KiB from a container as one packet.
+ * P11 Of the users of this machine only root, as whom the daemon runs, connects to links. Others reach published ports.
  *
  * Links are told apart by their group (`ip link show group`): one number to compare, known before the first packet.
  */
@@ -294,6 +295,12 @@ function inetChains({ groups, subnet, gateway, opened, flows_max, dns }: RuleNam
     iifgroup ${live} icmp type echo-request accept${ports}${names}
     iifgroup ${live} drop
     iifname != "lo" ip daddr ${gateway} drop
+  }
+  chain local {
+    type filter hook output priority filter; policy accept;
+    oifgroup != ${live} accept
+    ct status dnat accept
+    meta skuid != 0 goto refuse
   }
   chain postrouting {
     type nat hook postrouting priority srcnat; policy accept;
