@@ -81,7 +81,7 @@ describe("an instance with GPUs", () => {
     await user.deploy(
       "resident",
       { "index.mjs": code },
-      { runtime: "nodejs", handler: "index.mjs#main", gpu_count: 2, environment: { OWN: "1" } },
+      { runtime: "nodejs", handler: "index.mjs#main", gpu_count: 2, environment: { OWN: "1", GPU_1: "mine" } },
     );
     expect((await daemon.invoke("resident")).result).toEqual(["yes", "yes", "1"]);
     expect(await held()).toBe(2);

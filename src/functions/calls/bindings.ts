@@ -280,9 +280,9 @@ function plainEnvironment({ environment }: FunctionRecord): Readonly<Record<stri
   return hasSecret ? null : (environment as Readonly<Record<string, string>>);
 }
 
-/** Variables of the GPUs of an instance, and those of its version, which override them. */
+/** Returns the variables of a version with those of the GPUs of its instance, which override them, as in a container. */
 function withGpus({ gpu_environment }: Instance, own: Readonly<Record<string, string>>): Bound["environment"] {
-  return gpu_environment === undefined ? own : { ...gpu_environment, ...own };
+  return gpu_environment === undefined ? own : { ...own, ...gpu_environment };
 }
 
 /** Names of all secrets of a version, as files and in its environment. */
