@@ -27,8 +27,8 @@ export function lackDevices(state: PoolState, instance: Instance, reason: string
   if (isHelped || group.live_count > 0) pause(state, group);
   if (isHelped) return;
   backOffGroup(state, group);
-  state.effects.push({ type: "gave_up", group: group.key, reason, code: lack.code });
   if (group.live_count === 0) refuseQueue(state, group, (call) => refuse(state, call, lack.code, reason));
+  state.effects.push({ type: "gave_up", group: group.key, reason, code: lack.code });
 }
 
 /** An instance with devices is gone: the groups that lack some try again. */
@@ -70,19 +70,28 @@ function makeFree(state: PoolState, group: Group, { code, missing_count }: Lack)
   }
   const rank = ({ group: of, since_ms }: Instance) => (of?.is_retired === true ? -1 : since_ms);
   victims.sort((a, b) => rank(a) - rank(b));
-  if (victims.reduce((sum, victim) => sum + victim.class.devices, 0) < missing) return false;
+  const chosen = new Map<Instance, Group>();
+  const going = new Map<Group, number>();
   for (const victim of victims) {
     if (missing <= 0) break;
     const { group: of } = victim;
-    // An earlier one may have been the last that its group could spare.
-    if (of === null || (isNeeded(of) && !isReplaced(of, group))) continue;
+    if (of === null) continue;
+    const going_count = going.get(of) ?? 0;
+    // An earlier one may be the last that its group can spare.
+    const { min_instances } = of;
+    if (!isReplaced(of, group) && isNeeded({ live_count: of.live_count - going_count, min_instances })) continue;
+    going.set(of, going_count + 1);
+    chosen.set(victim, of);
     missing -= victim.class.devices;
+  }
+  if (missing > 0) return false;
+  for (const [victim, of] of chosen) {
     // Its minimum comes after the group that takes over.
     if (isReplaced(of, group)) backOffGroup(state, of);
     state.tally.evicted_count += 1;
     terminate(state, victim, "evicted");
   }
-  return missing <= 0;
+  return true;
 }
 
 /** True for a group that another one of its family takes over from. */

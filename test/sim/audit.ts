@@ -276,7 +276,7 @@ export class Audit {
     const forCalls = Math.ceil((model.waiting.size - counts.warming * concurrency - returning) / concurrency);
     const forMinimum = state.now_ms < group.warm_retry_at_ms ? 0 : model.min_instances - live;
     const free = model.max_instances + depth - live;
-    const isClosed = model.dropped !== null || this.#model.is_draining;
+    const isClosed = model.dropped !== null || this.#model.is_draining || state.now_ms < group.lacking_until_ms;
     const asked = isClosed ? 0 : Math.max(0, Math.min(free, Math.max(forCalls, forMinimum)));
     invariant(group.asked_count === asked, `S4: ${group.key} asks for ${group.asked_count}, not ${asked}`);
     const wanted = group.wanted_count;
@@ -394,7 +394,7 @@ export class Audit {
   }
 
   /** Nothing fails and nobody calls any more: every call is answered, minimums and cells are there, and no more than may. */
-  compareRest(): void {
+  compareRest(devices_count: number): void {
     const state = this.#state;
     const model = this.#model;
     const left = [...model.calls.values()].map(({ id, group, depth }) => `${id} of ${group} at depth ${depth}`);
@@ -402,10 +402,13 @@ export class Audit {
     if (model.is_draining) return;
     const groups = [...model.groups].filter(([, group]) => group.dropped === null);
     const needed = groups.reduce((sum, [, group]) => sum + group.min_instances, 0);
+    const needed_devices = groups.reduce((sum, [, group]) => sum + group.min_instances * this.#devicesOf(group), 0);
     const holding = this.#owners.compareRest();
     for (const [key, group] of groups) {
       const { counts } = this.#tallied(key);
-      const isHeld = this.#model.owners.of(group) === null || holding.has(group.owner ?? "");
+      const isWithin = this.#model.owners.of(group) === null || holding.has(group.owner ?? "");
+      // Those without devices never wait for those with.
+      const isHeld = isWithin && (this.#devicesOf(group) === 0 || needed_devices <= devices_count);
       const { ready, busy } = counts;
       invariant(busy === 0, `${key} is busy after everything was quiet`);
       invariant(liveOf(counts) <= group.max_instances, `B1: ${key} stays above its maximum`);
@@ -415,12 +418,17 @@ export class Audit {
     this.#cells.compareRest();
   }
 
+  #devicesOf(group: ModelGroup): number {
+    return this.#model.devices.countOf(group.class);
+  }
+
   /** After a drain that ended everything. */
   compareEnd(): void {
     const state = this.#state;
     invariant(this.#model.instances.size === 0 && state.instances.size === 0, "instances are left after the drain");
     invariant(this.#model.calls.size === 0, "P1: calls wait after the drain");
     invariant(state.timers.live_count === 0, "timers are left after the drain");
+    invariant(state.holders.size === 0 && state.lacking.size === 0, "D2: devices are lacked after the drain");
     for (const [name, count] of Object.entries(this.#model.tally)) {
       const actual = state.tally[name as keyof Tally];
       invariant(actual === count, `${name} is ${actual}, not ${count}`);

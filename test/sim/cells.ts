@@ -72,7 +72,9 @@ export class ModelCells {
   }
 
   /** An instance is bound to a group of the class, or a cell of it adopted. */
-  need(of: string, owner: string | null, now_ms: number): void {
+  need(of: string, owner: string | null, now_ms: number, devices = 0): void {
+    // Cells would hold devices.
+    if (devices > 0) return;
     this.version += 1;
     const key = `${of}/${owner}`;
     const claim = this.#claims.get(key) ?? { class: of, owner, demand: 0 };

@@ -2,9 +2,11 @@
  * The choices of the scheduler, held against the model: which call is next, which instance gets it, and why one is
  * refused (P2 of `pool/scheduler.ts`; M1, M2, M5, M8 and M10 of `model.ts`).
  */
-import type { PoolEvent, RefuseEffect } from "../../pool/protocol.ts";
-import { invariant } from "../../src/base/errors.ts";
+import type { PoolEffect, PoolEvent, RefuseEffect } from "../../pool/protocol.ts";
+import { ERRORS, invariant } from "../../src/base/errors.ts";
 import { hasPlace, loadOf, type ModelCall, type ModelGroup, type ModelInstance } from "./records.ts";
+
+type GaveUp = PoolEffect & { readonly type: "gave_up" };
 
 /** M2. */
 export function checkNext(group: ModelGroup | undefined, call: ModelCall): void {
@@ -73,6 +75,41 @@ export function checkYield(
     const isFirst = other.state === "ready" && whose?.is_superseded === true && whose.owner === group?.owner;
     invariant(!isFirst, `M8: ${id} goes, and an idle instance of a superseded version of its owner stays`);
   }
+}
+
+/** M1 and M6, of a new call that waits: it has a place in the queue and may be served in time. */
+export function checkWelcome(
+  { id, depth, deadline_ms, group: key }: ModelCall,
+  group: ModelGroup,
+  now_ms: number,
+): void {
+  const { size } = group.waiting;
+  invariant(size <= group.queue_max, `M6: ${size} calls wait for ${key}, which has places for ${group.queue_max}`);
+  invariant(depth > 0 || !group.isHopeless(size - 1, deadline_ms - now_ms), `M1: call ${id} waits in vain`);
+}
+
+/** P1. Calls may still wait for devices beside an instance that serves. */
+export function checkSurrender({ group: key, code }: GaveUp, group: ModelGroup | undefined): void {
+  invariant(code !== undefined || group?.waiting.size === 0, `P1: ${key} gave up but calls wait`);
+}
+
+/** M1. `isForDevices`: no time tells when devices are free. */
+export function checkPromise({ code, retry_after }: RefuseEffect, isForDevices: boolean): void {
+  const seconds = retry_after ?? null;
+  const isPromise = seconds !== null && Number.isInteger(seconds) && seconds >= 1;
+  const isRight = isForDevices ? isPromise || seconds === null : isPromise === ERRORS[code].retryable;
+  invariant(isRight, `M1: ${code} says to try again after ${seconds} s`);
+}
+
+/** M7. */
+export function checkExpiry(
+  id: string,
+  { since_ms }: ModelInstance,
+  group: ModelGroup | undefined,
+  now_ms: number,
+): void {
+  // The same sum as the scheduler's: the difference may be rounded down.
+  invariant(now_ms >= since_ms + (group?.keep_alive_ms ?? 0), `M7: ${id} expires after ${now_ms - since_ms} ms`);
 }
 
 /** M1. */

@@ -114,6 +114,7 @@ export const MUST_OCCUR: readonly string[] = [
   ...["joined", "joined cold", "joined by a nested call", "lost with several calls"].map((name) => `shared ${name}`),
   ...["closes", "finished while it closes", "all end with their process"].map((name) => `shared ${name}`),
   ...["shared", "fewer than classes", "fewer than owners ask for", "evicted", "surplus"].map((name) => `cells ${name}`),
+  ...["lacking", "made free", "refused"].map((name) => `devices ${name}`),
   ...["calm", "stormy"].map((name) => `history ${name}`),
 ];
 

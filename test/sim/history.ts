@@ -6,6 +6,7 @@
  * that wait for each other: then every call has to be served.
  */
 import type { DropReason, PoolSettings } from "../../pool/protocol.ts";
+import { Devices } from "./devices.ts";
 import type { Random, Timeline } from "./timeline.ts";
 
 const CALM_SHARE = 0.2;
@@ -20,6 +21,9 @@ const BUDGET_MB = 100;
 const OWNERS_SHARE = 0.6;
 /** What an instance counts for its owner. */
 const SIZES_MB = [128, 256, 256, 512, 1_024];
+
+/** Share of histories in which the node has devices that some classes need. */
+const DEVICES_SHARE = 0.3;
 
 /** Classes of a history: the first is the default one. */
 const CLASSES = Array.from({ length: 10 }, (_, i) => `class-${i}`);
@@ -41,6 +45,10 @@ export class History {
   readonly is_calm: boolean;
   readonly settings: PoolSettings;
   readonly groups: readonly string[];
+  readonly devices: Devices;
+  /** Devices that an instance of a class needs, for those that need some. */
+  readonly #needs = new Map<string, number>();
+  readonly #families = new Set<string>();
   readonly #classes: readonly string[];
   readonly #random: Random;
   readonly #timeline: Timeline;
@@ -56,6 +64,13 @@ export class History {
     this.#classes = CLASSES.slice(0, random.pick([1, 1, 2, 3, 10]));
     const groups_max = this.#classes.length === CLASSES.length ? 12 : 5;
     this.groups = Array.from({ length: random.whole(1, groups_max) }, (_, i) => `fn_${i}@1`);
+    const hasDevices = this.#classes.length > 1 && random.chance(DEVICES_SHARE);
+    this.devices = new Devices(hasDevices ? random.whole(1, 4) : 0);
+    // The default class needs none: cells would hold devices.
+    for (const of of hasDevices ? this.#classes.slice(1) : []) {
+      if (random.chance(0.6)) this.#needs.set(of, random.pick([1, 1, 1, 2, 3]));
+      if (random.chance(0.3)) this.#families.add(of);
+    }
     this.#owners = random.chance(OWNERS_SHARE) ? ["ten_a", "ten_b"].slice(0, random.whole(1, 2)) : [];
     this.settings = {
       // Room for the minimum of every group and one more is what a calm history needs to serve everybody.
@@ -74,7 +89,7 @@ export class History {
     for (let i = random.whole(0, 6); i > 0; i--) {
       const group = random.chance(0.3) ? null : random.pick([...this.groups, "fn_unknown@1"]);
       const of = group === null || random.chance(0.1) ? random.pick(this.#classes) : this.#classOf(group);
-      this.#timeline.add(random.unit() * 200, { type: "adopted", instance: `old${i}`, class: of, group });
+      this.#adopt(`old${i}`, of, group);
     }
     this.#timeline.add(random.unit() * 20, {
       type: "cells_set",
@@ -88,6 +103,26 @@ export class History {
     }
     if (random.chance(0.2)) this.#press();
     if (!this.is_calm && random.chance(0.1)) this.#timeline.add(random.unit() * SPAN_MS, { type: "drain" });
+  }
+
+  /** An instance with devices holds them since before the history, and is adopted right after the groups. */
+  #adopt(instance: string, of: string, group: string | null): void {
+    const count = this.needOf(of);
+    const isKnown = this.groups.some((known) => this.#classOf(known) === of);
+    if (count > 0 && (!isKnown || this.devices.claim(instance, count) !== null)) return;
+    // After the groups, as by a daemon that starts: they tell what the class needs.
+    this.#timeline.add(count > 0 ? 0.001 : this.#random.unit() * 200, { type: "adopted", instance, class: of, group });
+  }
+
+  /** Devices that an instance of a class needs. */
+  needOf(of: string): number {
+    return this.#needs.get(of) ?? 0;
+  }
+
+  /** Groups without devices, which a nested call may always wait for: one with devices could wait for those above it. */
+  get nestable(): readonly string[] {
+    if (!this.is_calm) return this.groups;
+    return this.groups.filter((group) => this.needOf(this.#classOf(group)) === 0);
   }
 
   #disturb(delay_ms: number): void {
@@ -117,7 +152,10 @@ export class History {
     const keep = random.chance(0.2) ? { keep_alive_ms: random.whole(1, 2_000) } : {};
     const own = this.#own(group, base.min_instances);
     const of = this.#classOf(group);
-    this.#timeline.add(delay_ms, { type: "group_set", group, class: of, concurrency, ...base, ...keep, ...own });
+    const devices = this.needOf(of) === 0 ? {} : { devices: this.needOf(of) };
+    const family = this.#families.has(of) && !this.is_calm ? { family: of } : {};
+    const rest = { ...base, ...keep, ...own, ...devices, ...family };
+    this.#timeline.add(delay_ms, { type: "group_set", group, class: of, concurrency, ...rest });
   }
 
   /** Returns the concurrency of a group, mostly the earlier one. */

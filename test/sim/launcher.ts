@@ -64,6 +64,7 @@ export class SimulatedLauncher {
     const random = this.#random;
     switch (effect.type) {
       case "start":
+        if (this.#lacksDevices(effect)) return;
         this.#start(effect.instance, random.chance(0.05) ? random.unit() * 10_000 : 5 + random.unit() * 45, "started");
         break;
       case "specialise":
@@ -78,6 +79,16 @@ export class SimulatedLauncher {
   #start(instance: string, delay_ms: number, type: "started" | "specialised"): void {
     if (this.#fails(this.#fail_share)) this.#timeline.add(delay_ms, { type: "start_failed", instance, reason: WHY });
     else this.#timeline.add(delay_ms, { type, instance });
+  }
+
+  /** Gives a start its devices; true if there are too few. */
+  #lacksDevices({ instance, class: of }: PoolEffect & { type: "start" }): boolean {
+    const count = this.#history.needOf(of);
+    const lack = count === 0 ? null : this.#history.devices.claim(instance, count);
+    if (lack === null) return false;
+    const reason = "not enough devices";
+    this.#timeline.add(this.#random.unit() * 5, { type: "start_failed", instance, reason, lack });
+    return true;
   }
 
   #remove(instance: string): void {
@@ -106,12 +117,13 @@ export class SimulatedLauncher {
     const random = this.#random;
     const delay_ms = random.chance(0.1) ? random.unit() * 3_000 : random.unit() * 50;
     if (this.#fails(this.#crash_share)) this.#timeline.add(delay_ms, { type: "crashed", instance, reason: WHY });
-    else if (depth < LIMITS.chain_depth_max && random.chance(this.#nestedShare())) this.#nest(run, depth + 1);
+    else if (this.#nests(depth)) this.#nest(run, depth + 1);
     else this.#finish(run, delay_ms);
   }
 
-  #nestedShare(): number {
-    return this.#history.is_calm ? NESTED_SHARE_CALM : NESTED_SHARE;
+  #nests(depth: number): boolean {
+    if (depth >= LIMITS.chain_depth_max || this.#history.nestable.length === 0) return false;
+    return this.#random.chance(this.#history.is_calm ? NESTED_SHARE_CALM : NESTED_SHARE);
   }
 
   #finish(run: Run, delay_ms: number): void {
@@ -133,7 +145,7 @@ export class SimulatedLauncher {
     const waits_for = new Set<number>();
     for (let i = random.chance(0.1) ? 2 : 1; i > 0; i--) {
       const wait_ms = this.#history.is_calm ? 3_600_000 : random.pick([20, 5_000, 30_000]);
-      const nested = this.#timeline.addCall(random.unit() * 20, random.pick(this.#history.groups), wait_ms, depth);
+      const nested = this.#timeline.addCall(random.unit() * 20, random.pick(this.#history.nestable), wait_ms, depth);
       waits_for.add(nested);
       this.#caller_of.set(nested, call);
     }

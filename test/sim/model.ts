@@ -26,10 +26,11 @@ import type {
   RemoveReason,
 } from "../../pool/protocol.ts";
 import { Tally } from "../../pool/tallies.ts";
-import { ERRORS, invariant } from "../../src/base/errors.ts";
+import { invariant } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { ModelCells } from "./cells.ts";
-import { checkJoin, checkNeed, checkNext, checkPlace, checkYield, isReason } from "./choices.ts";
+import * as choices from "./choices.ts";
+import { DeviceModel } from "./devices.ts";
 import { ModelOwners } from "./owners.ts";
 import { isOverdue, type ModelCall, ModelGroup, type ModelInstance } from "./records.ts";
 
@@ -59,6 +60,7 @@ export class Model {
   /** Calls that wait. */
   readonly calls = new Map<number, ModelCall>();
   readonly cells: ModelCells;
+  readonly devices = new DeviceModel(this.instances, this.groups);
   readonly tally = new Tally();
   readonly #onAnswer: (call: number) => void;
   #event: PoolEvent = { type: "woken", now_ms: 0 };
@@ -98,6 +100,7 @@ export class Model {
     this.is_refilling = false;
     this.is_relieved = false;
     this.cells.begin(this.now_ms);
+    this.devices.begin(event);
     for (const group of this.groups.values()) {
       group.lost_count = 0;
       group.shrunk_count = 0;
@@ -176,6 +179,7 @@ export class Model {
     group.is_superseded = false;
     group.owner = event.owner ?? null;
     group.memory_mb = event.memory_mb ?? 1;
+    this.devices.setGroup(event, group);
     this.owners.note(group);
     this.groups.set(event.group, group);
   }
@@ -202,18 +206,19 @@ export class Model {
     const known = key === null ? undefined : this.groups.get(key);
     const group = known?.class === of ? known : undefined;
     const isOpen = !this.is_draining && (key === null || group?.dropped === null);
-    if (!isOpen) this.#doomed.add(id);
+    const holds = this.devices.countOf(of);
+    if (!isOpen || (key === null && holds > 0)) this.#doomed.add(id);
     else if (key === null) this.cells.need(of, null, this.now_ms);
-    this.#add(id, of, key === null ? "cell" : "ready", group === undefined ? null : key);
+    this.#add(id, of, key === null ? "cell" : "ready", group === undefined ? null : key, holds);
     this.#instance(id).was_ready = key !== null;
   }
 
-  #add(id: string, of: string, state: ModelInstance["state"], group: string | null): void {
+  #add(id: string, of: string, state: ModelInstance["state"], group: string | null, holds = 0): void {
     const { now_ms: since_ms } = this;
     const ready_step = this.#steps_count;
     const flags = { closing_ms: null, was_ready: false, was_cell: false, is_nested: false };
     const calls = { calls: new Map(), cleaning: new Map() };
-    this.instances.set(id, { class: of, state, group, ...calls, ...flags, since_ms, ready_step });
+    this.instances.set(id, { class: of, state, group, ...calls, ...flags, since_ms, ready_step, holds });
   }
 
   /** M9. */
@@ -221,7 +226,7 @@ export class Model {
     const { class: of, owner = null } = this.groups.get(key) ?? {};
     invariant(instance.class === of, `M9: ${id} of ${instance.class} is bound to ${key} of ${of}`);
     instance.group = key;
-    this.cells.need(instance.class, owner, this.now_ms);
+    this.cells.need(instance.class, owner, this.now_ms, this.devices.countOf(instance.class));
   }
 
   #heardOf(event: PoolEvent & { instance: string }): void {
@@ -248,6 +253,7 @@ export class Model {
     instance.ready_step = this.#steps_count;
     if (type === "started") {
       this.tally.started_count += 1;
+      instance.holds = this.devices.countOf(instance.class);
       instance.state = "cell";
     } else if (type === "specialised" || type === "idle") {
       instance.state = "ready";
@@ -324,7 +330,7 @@ export class Model {
         this.wake_ms = effect.at_ms;
         break;
       case "gave_up":
-        invariant(this.groups.get(effect.group)?.waiting.size === 0, `P1: ${effect.group} gave up but calls wait`);
+        choices.checkSurrender(effect, this.groups.get(effect.group));
         break;
       case "group_gone":
         this.#forgotten(effect.group);
@@ -337,18 +343,20 @@ export class Model {
     invariant(instance.state !== "terminating", `P5: ${id} is removed twice`);
     invariant(instance.state !== "busy" || this.#doomed.has(id), `M4: ${id} is ${reason} while it runs a call`);
     if (reason === "expired") this.#isOver(id, instance);
-    if (reason === "evicted") this.evicted_count += 1;
+    const isSacrifice = reason === "evicted" && this.devices.isSacrifice(id, instance);
+    if (reason === "evicted" && !isSacrifice) this.evicted_count += 1;
     if (reason === "surplus" && instance.state === "cell") this.trimmed_count += 1;
     if (reason === "yielded") this.#yielded(id, instance);
     this.#end(instance);
     instance.state = "terminating";
     const group = instance.group === null ? undefined : this.groups.get(instance.group);
     if (group !== undefined) group.lost_count += 1;
-    if (group !== undefined && (reason === "expired" || reason === "evicted" || reason === "yielded"))
-      group.shrunk_count += 1;
+    const isShrunk = reason === "expired" || (reason === "evicted" && !isSacrifice) || reason === "yielded";
+    if (group !== undefined && isShrunk) group.shrunk_count += 1;
     if (group !== undefined && reason === "surplus") group.surplus_count += 1;
     const name = `${reason}_count`;
-    if (name in this.tally) this.tally[name as keyof Tally] += 1;
+    const isLack = reason === "start_failed" && this.devices.isLacking;
+    if (name in this.tally && !isLack) this.tally[name as keyof Tally] += 1;
   }
 
   #yielded(id: string, instance: ModelInstance): void {
@@ -357,17 +365,14 @@ export class Model {
     const owner = this.owners.of(group);
     invariant(instance.state === "ready" && owner !== null, `M8: ${id} goes for nobody`);
     owner.yielded_count += 1;
-    checkYield(id, group, this.instances.values(), this.groups);
+    choices.checkYield(id, group, this.instances.values(), this.groups);
   }
 
   #isOver(id: string, instance: ModelInstance): void {
     const event = this.#event;
     // What is due goes before the event: the keep-alive was another then.
     if ("group" in event && event.group === instance.group) return;
-    const stood_ms = this.now_ms - instance.since_ms;
-    const { keep_alive_ms = 0 } = this.groups.get(instance.group ?? "") ?? {};
-    // The same sum as the scheduler's: the difference may be rounded down.
-    invariant(this.now_ms >= instance.since_ms + keep_alive_ms, `M7: ${id} expires after ${stood_ms} ms`);
+    choices.checkExpiry(id, instance, this.groups.get(instance.group ?? ""), this.now_ms);
   }
 
   #instance(id: string): ModelInstance {
@@ -386,7 +391,7 @@ export class Model {
     const isJoining = instance.state === "busy";
     const isFree = instance.state === "cell" || instance.state === "ready";
     invariant(isFree || isJoining, `P2: ${id} serves while ${instance.state}`);
-    if (isJoining) checkJoin(id, instance, group);
+    if (isJoining) choices.checkJoin(id, instance, group);
     invariant(effect.group === call.group, `P2: call ${call.id} goes to another group`);
     invariant(effect.specialise === (instance.group === null), `P2: ${id} is bound twice or not at all`);
     invariant(instance.group === null || instance.group === call.group, `P2: ${id} is bound elsewhere`);
@@ -401,11 +406,11 @@ export class Model {
     if (effect.specialise) instance.was_cell = effect.cell_hit;
     invariant(effect.waited_ms === this.now_ms - call.arrived_ms, `call ${call.id} has waited for another time`);
     if (effect.cold && !isJoining) this.tally[effect.cell_hit ? "cell_hit_count" : "cell_miss_count"] += 1;
-    checkNext(group, call);
+    choices.checkNext(group, call);
     if (this.#event.type === "call_arrived" && group !== undefined) {
-      checkPlace(this.instances.values(), id, instance, group);
+      choices.checkPlace(this.instances.values(), id, instance, group);
     } else if (!isJoining && group !== undefined) {
-      checkNeed(id, this.instances.values(), call, group);
+      choices.checkNeed(id, this.instances.values(), call, group);
     }
     this.#leave(call);
     if (effect.specialise) this.#bind(id, instance, call.group);
@@ -422,10 +427,12 @@ export class Model {
   #refused(effect: RefuseEffect): void {
     const call = this.calls.get(effect.call);
     invariant(call !== undefined, `P1: call ${effect.call} is refused but does not wait`);
-    const { retry_after: seconds = null } = effect;
-    const isPromise = seconds !== null && Number.isInteger(seconds) && seconds >= 1;
-    invariant(isPromise === ERRORS[effect.code].retryable, `M1: ${effect.code} says to try again after ${seconds} s`);
-    invariant(this.#isReason(effect, call), `M1: call ${call.id} is refused with ${effect.code}: ${effect.reason}`);
+    const isLack = effect.code === "CAPACITY_FULL" && this.devices.isReason(effect, call, this.now_ms);
+    choices.checkPromise(effect, isLack || this.devices.isLate(call, this.now_ms));
+    invariant(
+      isLack || this.#isReason(effect, call),
+      `M1: call ${call.id} is refused with ${effect.code}: ${effect.reason}`,
+    );
     this.#leave(call);
     this.#onAnswer(call.id);
   }
@@ -434,7 +441,7 @@ export class Model {
     const { now_ms, is_draining } = this;
     const group = this.groups.get(call.group);
     const is_beyond_quota = group !== undefined && this.owners.isBeyondQuota(group);
-    return isReason(effect, call, group, { now_ms, is_draining, is_beyond_quota, event: this.#event });
+    return choices.isReason(effect, call, group, { now_ms, is_draining, is_beyond_quota, event: this.#event });
   }
 
   #forgotten(key: string): void {
@@ -473,14 +480,8 @@ export class Model {
     const call = this.calls.get(id);
     const group = call === undefined ? undefined : this.groups.get(call.group);
     if (call === undefined || group === undefined) return;
-    const { size } = group.waiting;
     invariant(!this.owners.isBeyondQuota(group), `M1: call ${id} waits for what its owner may never have`);
-    invariant(
-      size <= group.queue_max,
-      `M6: ${size} calls wait for ${call.group}, which has places for ${group.queue_max}`,
-    );
-    const isHopeless = call.depth === 0 && group.isHopeless(size - 1, call.deadline_ms - this.now_ms);
-    invariant(!isHopeless, `M1: call ${id} waits in vain`);
+    choices.checkWelcome(call, group, this.now_ms);
   }
 
   /** After the step and all its effects. */

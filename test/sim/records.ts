@@ -31,6 +31,8 @@ export interface ModelInstance {
   since_ms: number;
   /** The step in which it became ready. */
   ready_step: number;
+  /** Devices that it holds, from its start on. */
+  holds: number;
 }
 
 /** Places that are taken. */
@@ -70,6 +72,9 @@ export class ModelGroup {
   keep_alive_ms = 0;
   dropped: DropReason | null = null;
   is_superseded = false;
+  /** Groups of one family replace each other, in the order in which they were set. */
+  family: string | null = null;
+  order = 0;
   /** In the order of arrival. */
   readonly waiting = new Set<ModelCall>();
   nested_count = 0;

@@ -158,12 +158,21 @@ export class Simulation {
       // Answered meanwhile, with its process.
       if (event.type === "finished" && !isLate && !this.#runs.get(event.instance)?.has(event.call)) return;
     }
+    this.#giveBack(event);
     if (event.type === "call_arrived") {
       const deadline_ms = event.deadline_ms + this.#skew_ms;
       this.#feed(Object.assign(event, { deadline_ms }), blip_ms);
     } else {
       this.#feed(event, blip_ms);
     }
+  }
+
+  /** Devices are free when the removal is done; those of a failed one later, without a word. */
+  #giveBack(event: Untimed): void {
+    const { devices } = this.#history;
+    if (event.type === "removed") devices.release(event.instance);
+    else if (event.type === "remove_failed") devices.leak(event.instance);
+    else if (this.#random.chance(0.02)) devices.reap();
   }
 
   #loseAny(): void {
@@ -175,7 +184,7 @@ export class Simulation {
     this.#heal();
     this.#history.relieve(RELIEF_MS);
     this.#play(QUIET_MS);
-    this.#audit.compareRest();
+    this.#audit.compareRest(this.#history.devices.count);
   }
 
   #shutDown(): void {
@@ -185,11 +194,14 @@ export class Simulation {
     this.#feed({ type: "drain", force: true });
     this.#play(QUIET_MS);
     this.#audit.compareEnd();
+    this.#history.devices.reap();
+    this.#history.devices.compareEnd();
   }
 
   /** From now on nothing fails, and the clock is right: not behind what it has shown. */
   #heal(): void {
     this.#launcher.is_healthy = true;
+    this.#history.devices.reap();
     this.#skew_ms = Math.max(this.#skew_ms, this.#model.now_ms - this.#timeline.now_ms);
   }
 
@@ -203,6 +215,7 @@ export class Simulation {
     const effects = this.#step(event);
     for (const effect of effects) this.#obey(effect);
     this.#model.conclude();
+    this.#noteDevices();
     if (event.type === "finished") this.#noteEnd(event);
     if (event.type === "adopted") this.#noteAdoption(event.instance);
     this.#audit.compare(event);
@@ -275,11 +288,22 @@ export class Simulation {
     }
   }
 
+  #noteDevices(): void {
+    const { devices } = this.#model;
+    devices.compare(this.#state, this.#history.devices);
+    if (devices.isLacking) this.#coverage.note("devices", devices.sacrificed_count > 0 ? "made free" : "lacking");
+  }
+
   #noteRefusal(effect: PoolEffect & { type: "refuse" }): void {
     this.#coverage.note("refused", effect.code);
     const call = this.#model.calls.get(effect.call);
     const depth = call?.depth ?? 0;
-    invariant(!this.#is_generous, `C1: call ${effect.call} of depth ${depth} is refused although nothing failed`);
+    const isLack = effect.code === "CAPACITY_FULL" && this.#model.devices.isLacking;
+    if (isLack) this.#coverage.note("devices", "refused");
+    invariant(
+      isLack || !this.#is_generous,
+      `C1: call ${effect.call} of depth ${depth} is refused although nothing failed`,
+    );
     if (effect.code === "QUEUE_TIMEOUT" && (call?.deadline_ms ?? 0) > this.#model.now_ms) {
       this.#coverage.note("hopeless", "before its deadline passed");
     }
