@@ -145,7 +145,7 @@ function releaseRoutes({ profiles }: NightlyRoutesOptions) {
       params: byVersion,
       response: releaseDetail,
       errors: ["NOT_FOUND"],
-      example: { params: { profile: "rlm", version: SAMPLES.ids.version }, response: SAMPLES.detail },
+      example: { params: { ...PROFILE, version: "{version}" }, response: SAMPLES.detail },
       handler: async ({ params }) => profiles.detail(params.profile, params.version),
     }),
     route({

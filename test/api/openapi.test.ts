@@ -173,6 +173,8 @@ const ORDER = [
   "listSecrets",
   "getSecret",
   "deleteSecret",
+  "resolveProfile",
+  "getRelease",
   "listOperations",
   "getOperation",
   "listAudit",
@@ -180,9 +182,9 @@ const ORDER = [
 
 /** Operations that have ended are all that a test can plant; the others need more than one example gives. */
 const UNSENT = [
-  // The machine's apt sources decide whether it lists any, and the others need releases of this node: profiles.test.ts.
+  // The machine's apt sources decide whether it lists any, a difference needs two releases, and channels are those of all
+  // daemons on the image store: profiles.test.ts.
   "profileUpdates",
-  "getRelease",
   "diffReleases",
   "promoteProfile",
   "rollbackProfile",
@@ -231,6 +233,7 @@ const MADE: Readonly<Record<string, readonly [placeholder: string, field: string
   createBuildContext: ["context_id", "context_id"],
   snapshotContainer: ["snapshot_id", "snapshot_id"],
   publishService: ["service_id", "service_id"],
+  resolveProfile: ["version", "version"],
 };
 
 const changeFile = (made: ReadonlyMap<string, string>) =>
