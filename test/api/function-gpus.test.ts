@@ -109,6 +109,29 @@ describe("calls", () => {
     await containers.delete("taker");
   });
 
+  it("compete with two containers for one GPU, which exactly one of the three gets", async () => {
+    await takeOne();
+    await daemon.deploy({ name: "wants", handler: "cat; echo mine", gpu_count: 1 });
+    for (let round = 0; round < 3; round++) {
+      const ask = (name: string) =>
+        daemon.call("POST", "/api/containers", { name, gpu_count: 1, memory_limit_mb: 256 });
+      const answers = await Promise.all([ask("left"), ask("right"), call("wants")]);
+      const lost = answers.filter(({ status }) => status >= 300);
+      expect(lost).toHaveLength(2);
+      for (const answer of lost) expect(answer).toMatchObject(full("not enough free GPUs"));
+      const all = await gpus();
+      expect(all.map(({ is_held }) => is_held)).toEqual([true, true]);
+      expect(new Set(all.map(({ holder_id }) => holder_id)).size).toBe(2);
+      for (const { status, body } of answers.slice(0, 2))
+        if (status === 201) await containers.delete(body.container_id);
+      expect((await daemon.call("POST", await path("wants", "/pause"))).status).toBe(200);
+      await areHeld(1);
+      await daemon.call("POST", await path("wants", "/resume"));
+    }
+    await remove("wants");
+    await containers.delete("taker");
+  });
+
   it("get the GPU of an idle instance of another function, which ends for them, and none that is too few", async () => {
     await daemon.deploy({ name: "a", handler: "echo a", gpu_count: 1 });
     await daemon.deploy({ name: "b", handler: "echo b", gpu_count: 2 });
