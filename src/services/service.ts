@@ -150,8 +150,8 @@ export class Services {
     failpoint("services.create.stored");
     directory.add(published(row, text, null));
     return this.get(tenant_id, row.id).catch((error) => {
-      // Its container was deleted at the same time.
-      this.#drop(row.id);
+      // Its container was deleted at the same time. Any other failure leaves the service, which the store has.
+      if (error instanceof AppError && error.code === "NOT_FOUND") this.#drop(row.id);
       throw error;
     });
   }
