@@ -121,12 +121,20 @@ export function responseHeaders(raw: readonly string[], cookie: string, isUpgrad
   return headers;
 }
 
-/** Trailers as pairs, without headers that are of no use there. */
+/**
+ * Fields that no trailer may have (RFC 9110 §6.5.1): they frame, route or authenticate. A backend that merges trailers into
+ * headers would take a client's for the daemon's (H2).
+ */
+const NO_TRAILERS: ReadonlySet<string> = new Set([
+  ...["content-length", "host", "authorization", "x-api-key", "cookie", "set-cookie", "referer"],
+]);
+
+/** Trailers as pairs. */
 export function trailersOf(raw: readonly string[], token: string | null): [string, string][] {
   const trailers: [string, string][] = [];
   forEach(raw, (name, value, sent) => {
-    const isUseless = HOP_BY_HOP.has(name) || name === "content-length" || name === "set-cookie";
-    if (!isUseless) trailers.push([sent, scrubbed(value, token)]);
+    const isForbidden = HOP_BY_HOP.has(name) || NO_TRAILERS.has(name) || FORWARDED.test(name.replaceAll("_", "-"));
+    if (!isForbidden) trailers.push([sent, scrubbed(value, token)]);
   });
   return trailers;
 }
