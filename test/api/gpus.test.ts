@@ -304,6 +304,9 @@ describe("edits of a CDI file", () => {
       expect(await containers.shell(container_id, opened("/dev/sub/a"))).toMatch(/open\n$/);
       expect(await containers.shell(container_id, "(exec 3>/dev/sub/a) 2>&1")).toMatch(/not permitted|denied/);
       await containers.delete("edits");
+      const other = await containers.create({ name: "edits", ...third, user: "nobody" });
+      expect(await containers.shell(other.container_id, "id -G")).toBe("65534\n");
+      await containers.delete("edits");
     });
   });
 
