@@ -10,7 +10,7 @@ import { type Daemon, withDaemon } from "./daemon.ts";
 import { requestBytes } from "./http.ts";
 import { type Bar, countBar, distribution, evidence, type Section, timeComparison } from "./report.ts";
 
-const SIDES = ["service", "direct", "hono's proxy"] as const;
+const SIDES = ["service", "direct", "hono proxy"] as const;
 const CLIENTS = [1, 16] as const;
 const MANY = CLIENTS[1];
 const BACKEND_PORT = 8_080;
@@ -84,7 +84,7 @@ async function round(plan: ServicesPlan, order: readonly Side[], subjects: Subje
       const addresses: Record<Side, Address> = {
         service,
         direct,
-        "hono's proxy": { host: "127.0.0.1", port: proxy.port, path: "/" },
+        "hono proxy": { host: "127.0.0.1", port: proxy.port, path: "/" },
       };
       for (const side of order) await load(plan, addresses[side], subjects.get(side) ?? new Map());
     } finally {
@@ -121,11 +121,11 @@ export async function benchServices(plan: ServicesPlan): Promise<Section> {
     rows: all.map((subject) => subject.row(subject.note)),
     bars: [
       addedBar(at("service", 1), at("direct", 1)),
-      rateBar(`requests, ${MANY} clients, of hono's proxy`, at("service", MANY), at("hono's proxy", MANY), RATE_BAR),
+      rateBar(`requests, ${MANY} clients, of the hono proxy`, at("service", MANY), at("hono proxy", MANY), RATE_BAR),
     ],
     comparisons: [
-      timeComparison("p50, 1 client, of hono's proxy", at("service", 1), at("hono's proxy", 1), "p50"),
-      timeComparison(`p99, ${MANY} clients, of hono's proxy`, at("service", MANY), at("hono's proxy", MANY), "p99"),
+      timeComparison("p50, 1 client, of the hono proxy", at("service", 1), at("hono proxy", 1), "p50"),
+      timeComparison(`p99, ${MANY} clients, of the hono proxy`, at("service", MANY), at("hono proxy", MANY), "p99"),
     ],
     plots: CLIENTS.map((count) =>
       distribution(
