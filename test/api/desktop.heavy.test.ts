@@ -67,15 +67,11 @@ describe("the viewer in a browser", () => {
   it("shows a window that a terminal opens, and a click on its button closes it", async () => {
     const viewer = await ViewerTab.open(browser(), await desktop().url());
     const { page } = viewer;
+    const window_height = page.viewportSize()?.height ?? 0;
+    await eventually("the screen has the size of the window", async () => (await viewer.size()).height < window_height);
     const { height } = await viewer.size();
     const empty = await viewer.picture();
     expect(await viewer.count(GROUND)).toBeGreaterThan(500_000);
-    // The panel starts behind the X server.
-    await eventually("the panel runs", () =>
-      desktop()
-        .run("xdotool search --name tint2")
-        .then(Boolean, () => false),
-    );
     await eventually("a terminal opens", async () => {
       await viewer.click(LAUNCHER_X, height - PANEL_HEIGHT / 2);
       await new Promise((resolve) => setTimeout(resolve, 1_000));
