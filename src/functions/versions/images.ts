@@ -6,6 +6,7 @@ import { posix } from "node:path";
 import { Semaphore } from "../../base/concurrency.ts";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { PROFILE_REGISTRY } from "../../base/profile-registry.ts";
 import type { Engine, ImageConfig, InstanceClass } from "../../engine/ports.ts";
 import type { Guard } from "../../store/store.ts";
 import type { Classes } from "../classes.ts";
@@ -72,7 +73,7 @@ export class VersionImages {
       if (text === PROFILE) return this.#profile(runtime);
       throw new AppError("INVALID_ARGUMENT", `image: unknown profile '${text}' of functions`, {
         details: { expected: [PROFILE], received: text },
-        hint: "for an OCI image, pull it by POST /api/oci/images/pull and send oci: true",
+        hint: `pull an OCI image, or another profile as ${PROFILE_REGISTRY}/<profile>, by POST /api/oci/images/pull and send its reference with oci: true`,
       });
     }
     const { reference, image_id, use } = await images.resolve(tenant_id, text);
