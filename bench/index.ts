@@ -5,7 +5,7 @@
  * hold on any machine; a bar that is not met is printed as such and is no failure of the program. A section that could
  * not be measured is: the others still are, and the exit code is 1.
  *
- * A full run takes at least 300 cold and 3,000 warm samples in fifty minutes. `--quick` takes nine minutes.
+ * A full run takes at least 300 cold and 3,000 warm samples in an hour. `--quick` takes eleven minutes.
  * Use a machine that has nothing else to do.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
