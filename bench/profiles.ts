@@ -13,7 +13,7 @@ import { NODE_PATH, PROJECT_DIR } from "../src/installation/paths.js";
 import { machineMs, pause, until } from "./clock.ts";
 import { type Daemon, temporaryDirectory, withDaemon } from "./daemon.ts";
 import { Connection } from "./http.ts";
-import { type Bar, countBar, distribution, evidence, ratioBar, Samples, type Section } from "./report.ts";
+import { type Bar, countBar, distribution, evidence, pairedBar, Samples, type Section } from "./report.ts";
 
 const LOWEST = "prod";
 const LOWEST_BUILD_BAR_S = 30;
@@ -119,7 +119,7 @@ export async function benchProfiles(plan: ProfilesPlan): Promise<Section> {
     bars: [
       ...builds.map((samples, i) => buildBar(plan.built[i] ?? "", samples)),
       ...plan.started.map((name) =>
-        ratioBar(`start of ${name}, p50, of ${LOWEST}`, starts.get(name) ?? lowest, lowest, "p50", START_BAR),
+        pairedBar(`start of ${name}, p50, of ${LOWEST}`, starts.get(name) ?? lowest, lowest, "p50", START_BAR),
       ),
     ],
     plots: [distribution("Containers of profiles, until the first command has run", [...starts.values()])],

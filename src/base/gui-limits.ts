@@ -32,7 +32,7 @@ export const GUI_LIMITS = {
   gui_list_ms: 500,
   /** A start waits so long for the desktop, and checks in this interval. */
   gui_ready_ms: 10_000,
-  gui_ready_interval_ms: 40,
+  gui_ready_interval_ms: 100,
   /** Deadline and size of a screenshot: 4,096 × 2,304 pixels of noise have 28 MB. */
   gui_screenshot_ms: 10_000,
   gui_screenshot_bytes_max: 32 * 1024 * 1024,

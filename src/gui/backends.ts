@@ -124,8 +124,9 @@ export class Backends {
   async untilReachable(id: string): Promise<void> {
     const end_ms = this.#clock.monotonicMs() + LIMITS.gui_ready_ms;
     while (this.#containers.live(id) !== null && this.#clock.monotonicMs() < end_ms) {
-      if (await this.#ask(id)) return;
+      // No server greets sooner, and each check takes processor time from the start.
       await sleep(this.#clock, LIMITS.gui_ready_interval_ms);
+      if (await this.#ask(id)) return;
     }
   }
 
