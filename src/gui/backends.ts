@@ -3,9 +3,9 @@
  * network; a command in the container connects to it, and its standard streams are the connection. So the daemon
  * resolves no path in a container, and no neighbour reaches a desktop.
  *
- * B1. Everything that comes from a container is untrusted: bytes before the end of the handshake are bounded, and so are
- *     those of standard error, which nobody reads; each wait has a deadline, and bytes that the viewer does not read stay
- *     in the container's pipe.
+ * B1. Everything that comes from a container is untrusted. Bytes before the end of the handshake are bounded, and so are
+ *     those of standard error, which the daemon reads and drops. Each wait has a deadline. Bytes that the viewer does not read
+ *     stay in the container's pipe.
  * B2. A result of a check counts for one run of a container, for `gui_check_cached_ms`. Checks of one container are one.
  */
 import { LRUCache } from "lru-cache";

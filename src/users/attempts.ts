@@ -6,7 +6,7 @@
  * A2. All sources together have a rate at one e-mail address. A source from which its user has a login is exempt, so that
  *     guesses from many machines do not lock the user out there.
  * A3. A bucket that is not full is forgotten after as many attempts as there are buckets, each of which cost a hash, since a
- *     refused attempt makes none. So nobody empties the memory to guess on.
+ *     refused attempt makes none. So a flood does not empty the memory and let guesses go on.
  */
 import { LRUCache } from "lru-cache";
 import type { Clock } from "../base/clock.ts";

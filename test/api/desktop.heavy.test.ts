@@ -213,6 +213,7 @@ describe("code in the container that takes the place of the X server", () => {
     const markup = "<img src=x onerror=alert(1)><script>alert(2)</script>";
     const program = `${SHAKE}import struct
 name = ${JSON.stringify(markup)}.encode()
+# ServerInit (RFC 6143, section 7.3.2): size, pixel format, three bytes of padding, length of the name.
 out.write(struct.pack('>HHBBBBHHHBBBxxxI', 640, 480, 32, 24, 0, 1, 255, 255, 255, 16, 8, 0, len(name)) + name); out.flush()
 # The viewer is connected once its first message is here.
 sys.stdin.buffer.read(1)

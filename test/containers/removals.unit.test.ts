@@ -1,4 +1,4 @@
-/** The removal of containers: the order of its steps, and who is told. */
+/** The removal of containers: it runs its steps in order, and calls `hidden` before the container ends. */
 import { expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";

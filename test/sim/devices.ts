@@ -114,7 +114,7 @@ export class DeviceModel {
     return true;
   }
 
-  /** Whether a group of the class that lacks devices takes over from the group. */
+  /** True if a group of the class that lacks devices takes over from the group. */
   #isReplaced(group: ModelGroup, by: ModelGroup | null = null): boolean {
     if (group.family === null) return false;
     for (const other of by === null ? this.#groups.values() : [by]) {

@@ -1,5 +1,6 @@
 /**
- * The device nodes of an instance with GPUs, and a root of its own above that of the image, for the time of its start. Mount points for files of the driver are made there, so that other instances of the image do not see them.
+ * The device nodes of an instance with GPUs, and a root of its own above that of the image, for the time of its start. The
+ * root has the mount points for files of the driver, so that other instances of the image do not see them.
  * Both lie on tmpfs that only the launcher sees; the instance keeps them when the launcher has unmounted them.
  */
 import { mkdirSync } from "node:fs";
