@@ -29,8 +29,9 @@ type Parts = Omit<ServicesOptions, "liveOf" | "directory" | "secrets" | "values"
 };
 
 /**
- * Makes the concern. `listen` binds the listener, none where published services are off, and serves what the store has; it
- * rejects if a setting names the listener and it cannot be bound, or connections to it arrive elsewhere. `close` refuses new requests and waits for those in progress for a while; WebSockets end at once.
+ * Makes the concern. `listen` binds the listener, none where published services are off, and serves the services of the
+ * store. It rejects if a setting names the listener and it cannot be bound, or connections to it arrive elsewhere. `close`
+ * refuses new requests and waits for those in progress for a while; WebSockets end at once.
  */
 export function makeServices(parts: Parts) {
   const { config, engine, clock, ids, log } = parts;
