@@ -4,7 +4,7 @@
  */
 import { basename, dirname, join, normalize } from "node:path";
 import { describe, expect, it } from "vitest";
-import { SOURCES as code, PROJECT_FILES as files, readText as read } from "./support/project-files.ts";
+import { SOURCES as code, PROJECT_FILES as files, GENERATED, readText as read } from "./support/project-files.ts";
 
 /** What stands at the top level, beside dotfiles. */
 const TOP = new Set("package.json package-lock.json tsconfig.json src pool runtimes test bench README.md".split(" "));
@@ -33,6 +33,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   functions: ["engine", "pool", "runtimes", "store", "events", "operations", "code", "lru-cache"],
   snapshots: ["engine", "store", "events", "operations", "containers", "volumes", "files", "lru-cache"],
   secrets: ["store", "events"],
+  icc: ["protobufjs/minimal.js"],
   services: ["engine", "store", "events", "containers", "secrets", "lru-cache"],
   nightly: ["engine", "operations", "lru-cache"],
   oci: ["engine", "store", "events", "operations", "secrets", "piscina"],
@@ -337,7 +338,7 @@ describe("the source", () => {
   });
 
   it("has no file above 500 lines", () => {
-    const sources = files.filter((file) => /\.(ts|js|c|h)$/.test(file));
+    const sources = files.filter((file) => /\.(ts|js|c|h)$/.test(file) && !GENERATED.test(file));
     const long = sources
       .map((file) => [file, read(file).split("\n").length] as const)
       .filter(([, lines]) => lines > 500);

@@ -1,9 +1,11 @@
 /** Bounds of what the daemon exchanges with others beside requests: part of `LIMITS`, with the same rules. */
 import { GUI_LIMITS } from "./gui-limits.ts";
+import { ICC_LIMITS } from "./icc-limits.ts";
 import { SERVICE_LIMITS } from "./service-limits.ts";
 
 export const EDGE_LIMITS = {
   ...GUI_LIMITS,
+  ...ICC_LIMITS,
   ...SERVICE_LIMITS,
 
   // Outgoing requests

@@ -66,7 +66,11 @@ export const ERRORS = {
     "The first request with the Idempotency-Key is still in progress.",
     true,
   ),
-  BODY_TOO_LARGE: row(413, "caller", "The body is larger than body_bytes_max."),
+  BODY_TOO_LARGE: row(
+    413,
+    "caller",
+    "The body is larger than body_bytes_max, or a message than icc_message_bytes_max.",
+  ),
   RANGE_NOT_SATISFIABLE: row(416, "caller", "The file does not contain the requested bytes."),
   UNPROCESSABLE_ENTITY: row(422, "caller", "A field is missing, unknown, or has the wrong JSON type."),
   UPGRADE_REQUIRED: row(426, "caller", "The path accepts only WebSocket requests."),

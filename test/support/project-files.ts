@@ -14,10 +14,15 @@ export const PROJECT_FILES: readonly string[] = execFileSync(
   .split("\n")
   .filter((file) => file !== "");
 
-/** Files of the program itself. What runs inside of instances is no part of it, nor are the examples of runtimes. */
+/** Code that a script of the tests writes, and that a unit test compares. Rules of style are for other files. */
+export const GENERATED = /\.generated\.(js|d\.ts)$/;
+
+/** Files of the program itself, without generated code. What runs inside of instances is no part of it, nor are the examples of runtimes. */
 export const SOURCES = PROJECT_FILES.filter(
   (file) =>
-    /^(src|pool|runtimes)\/.*\.(ts|js)$/.test(file) && !/\.test\.ts$|^runtimes\/\w+\/(example|inside)\//.test(file),
+    /^(src|pool|runtimes)\/.*\.(ts|js)$/.test(file) &&
+    !GENERATED.test(file) &&
+    !/\.test\.ts$|^runtimes\/\w+\/(example|inside)\//.test(file),
 );
 
 export const readText = (path: string): string => readFileSync(join(PROJECT_DIR, path), "utf8");

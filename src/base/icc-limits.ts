@@ -1,0 +1,18 @@
+/** Bounds of messages between containers: part of `LIMITS`, with the same rules. */
+export const ICC_LIMITS = {
+  // Envelopes
+  /** Size of an encoded envelope, payload included. */
+  icc_message_bytes_max: 1024 * 1024,
+  /** Growth of an envelope through new addresses and identifiers: a copy is at most this much above the limit. */
+  icc_rewrite_bytes_max: 16 * 1024,
+  /** Fields in an envelope, entries of lists and maps and unknown fields included: each costs an object. */
+  icc_envelope_fields_max: 10_000,
+  /** Levels of nested groups in unknown fields; the envelope itself has four levels. */
+  icc_envelope_depth_max: 16,
+  /** Bytes of each identifier, address and key. */
+  icc_id_bytes_max: 256,
+  /** A sender's clock may be an hour ahead of the daemon's; the rest is the margin for its drift. */
+  icc_clock_skew_ms: 65 * 60_000,
+  /** The daemon keeps a message for at most 7 days, whatever its ttl_ms. */
+  icc_message_kept_ms: 7 * 24 * 3_600_000,
+} as const;
