@@ -174,7 +174,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await invocations.boot();
   const { queue_max, tenant_concurrency_limit: tenant_limit } = config;
   const images = functionImages(engine, () => tenant_images);
-  const functions = new Functions({ ...owned, ...instances, code, secrets, queue_max, observer, images });
+  const functions = new Functions({ ...owned, ...instances, code, secrets, queue_max, observer, images, profiles });
   const concurrency = new LocalConcurrency();
   const invoker = new Invoker({ pool, invocations, clock, concurrency, tenant_limit, observer });
   const rates = new LocalRates(clock);

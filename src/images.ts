@@ -95,5 +95,6 @@ export function functionImages(engine: Engine, tenant_images: () => TenantImages
   return {
     resolve: (tenant_id, text) => tenant_images().resolve(tenant_id, text),
     config: (image_id) => engine.images.config(image_id),
+    reserve: async (image_id) => (await engine.images.reserve(image_id)).release,
   };
 }

@@ -13,6 +13,7 @@ import type { Outcome } from "./calls/outcome.ts";
 import type { Classes } from "./classes.ts";
 import type { Groups } from "./groups.ts";
 import { type FunctionRow, type FunctionRows, versioned } from "./rows.ts";
+import { hasOwnImage } from "./schema.ts";
 import { parseGroupKey } from "./target.ts";
 
 export interface AdoptionOptions {
@@ -61,12 +62,12 @@ export class Adoption {
       }
       const superseded = { ...record, ...versioned(found.record), version, current_version: version };
       const { image, settings } = found;
-      groups.open({ record: superseded, image: await classes.available(image, superseded.oci), settings }, 0);
+      groups.open({ record: superseded, image: await classes.available(image, hasOwnImage(superseded)), settings }, 0);
       for (const one of adopted) this.#adopt(one);
       groups.retire(superseded);
     }
     // Without a minimum first: nothing is started that is about to be adopted.
-    const opening = { record, image: await classes.available(row.image, record.oci), settings: row.settings };
+    const opening = { record, image: await classes.available(row.image, hasOwnImage(record)), settings: row.settings };
     groups.open(opening, 0);
     for (const one of versions.get(record.version) ?? []) this.#adopt(one);
     groups.open(opening);

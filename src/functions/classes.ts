@@ -13,14 +13,14 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Images, InstanceClass } from "../engine/ports.ts";
 import { installRuntimeFiles, type RuntimeFiles } from "./runtime-files.ts";
-import type { FunctionRecord } from "./schema.ts";
+import { type FunctionRecord, hasOwnImage } from "./schema.ts";
 
 /** Hexadecimal digits of the digest in a key. */
 const DIGEST_LENGTH = 12;
 /** Pause before the image store is asked again after it did not answer. */
 const RETRY_MS = 30_000;
 
-/** A version whose image is one of its tenant's. */
+/** A version with an image of its own. */
 interface Owned {
   readonly tenant_id: string;
   /** The image of the runtime's profile. */
@@ -28,7 +28,7 @@ interface Owned {
 }
 
 /**
- * Returns the class of a runtime on a tenant's image. Two tenants have two classes of one image: a ready cell tells neither of
+ * Returns the class of a runtime on the own image of a version. Two tenants have two classes of one image: a ready cell tells neither of
  * them about the other.
  */
 function foreignClassOf(runtime: Runtime, files: RuntimeFiles | null, image: string, owned: Owned): InstanceClass {
@@ -83,7 +83,7 @@ interface Known {
 }
 
 /** The fields of a version that its class depends on, beside the image. */
-export type ClassFields = Pick<FunctionRecord, "runtime" | "oci" | "tenant_id"> &
+export type ClassFields = Pick<FunctionRecord, "runtime" | "image" | "oci" | "tenant_id"> &
   Partial<Pick<FunctionRecord, "gpu_count">>;
 
 /** An earlier image of a profile, as the store of images had it at the last look. */
@@ -134,17 +134,19 @@ export class Classes {
     return found;
   }
 
-  /** Returns the class of a version on `image`. Null: that of a new version of a profile. */
+  /** Returns the class of a version on the image with the id `image`. Null: that of a new version without an own image. */
   made(version: ClassFields, image: string | null): InstanceClass {
     return withGpus(this.#madeOf(version, image), version);
   }
 
-  #madeOf({ runtime, oci, tenant_id }: ClassFields, image: string | null): InstanceClass {
+  #madeOf(version: ClassFields, image: string | null): InstanceClass {
+    const { runtime, tenant_id } = version;
     const present = this.of({ runtime });
-    if (image === null || (!oci && image === present.image)) return present;
+    const isOwn = hasOwnImage(version);
+    if (image === null || (!isOwn && image === present.image)) return present;
     const made_of = this.#options.runtimes.get(runtime);
     invariant(made_of !== undefined, `runtime ${runtime} is known`);
-    if (!oci) return this.#classOf(made_of, image);
+    if (!isOwn) return this.#classOf(made_of, image);
     const files = this.#files.get(runtime) ?? null;
     return foreignClassOf(made_of, files, image, { tenant_id, pinned: present.image });
   }
@@ -154,11 +156,11 @@ export class Classes {
     const made = this.made(version, image);
     const known = this.#by_key.get(made.key);
     if (known !== undefined) return known.class;
-    this.#by_key.set(made.key, { class: made, present: version.oci ? null : this.made(version, null) });
+    this.#by_key.set(made.key, { class: made, present: hasOwnImage(version) ? null : this.made(version, null) });
     return made;
   }
 
-  /** Forgets the class of a tenant's image or with GPUs, once no group has it. Returns false for another one, which stays. */
+  /** Forgets the class of an own image or with GPUs, once no group has it. Returns false for another one, which stays. */
   release(key: string): boolean {
     const known = this.#by_key.get(key);
     if (known === undefined || (known.present !== null && known.class.gpus === undefined)) return false;
@@ -170,7 +172,7 @@ export class Classes {
    * program made it) or the store of images lacks it. The store is asked once for each of its states. If it
    * does not answer, the last look holds; without one, the version keeps its image.
    *
-   * `is_own`: the image is the tenant's, and no other one stands in for it. Without it, starts fail.
+   * `is_own`: the version has the image for itself, and no other one stands in for it. Without it, starts fail.
    */
   async available(image: string | null, is_own = false): Promise<string | null> {
     if (is_own || image === null || [...this.#by_runtime.values()].some((one) => one.image === image)) return image;

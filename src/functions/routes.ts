@@ -211,7 +211,7 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
       response: functionRecord,
       errors: ["NAME_TAKEN", "NOT_FOUND", "START_FAILED", "CAPACITY_FULL", "QUOTA_EXCEEDED"],
       example: { body: { name: "hello", handler: "echo hello, $(cat)" }, response: SAMPLES.created },
-      handler: ({ caller, body }) => functions.create(caller, body),
+      handler: (request) => functions.create(request.caller, request.body, request),
     }),
     deploy(
       "deploy",
@@ -269,7 +269,10 @@ function versionRoutes({ functions, operations, snapshot_versions }: FunctionRou
       response: functionRecord,
       errors: ["NOT_FOUND", "WRONG_STATE", "HANDLER_FAILED", "START_FAILED", "CAPACITY_FULL", "QUOTA_EXCEEDED"],
       example: { params: ID_EXAMPLE, body: { handler: "echo good day, $(cat)" }, response: SAMPLES.updated },
-      handler: ({ caller, params, body }) => functions.versions.update(caller, params.function_id, body),
+      handler: (request) => {
+        const { caller, params, body } = request;
+        return functions.versions.update(caller, params.function_id, body, request);
+      },
     }),
     route({
       method: "POST",

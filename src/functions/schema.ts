@@ -23,8 +23,15 @@ import {
 } from "../base/schema.ts";
 import { FUNCTION_STATES } from "./states.ts";
 
-/** The image of versions that name none. */
+/** The image of versions that name none: the daemon mounts it at its start, and keeps cells of it. */
 export const PROFILE = "prod";
+
+/**
+ * True for a version with an image of its own, an image of the tenant or a release of a profile, which no other image replaces. False
+ * for one on the image that all versions share.
+ */
+export const hasOwnImage = ({ image, oci }: { readonly image: string; readonly oci: boolean }): boolean =>
+  oci || image !== PROFILE;
 
 const runtimeNames = [...RUNTIMES.keys()];
 
@@ -71,10 +78,10 @@ const ABOUT = {
   description: "Description for people; null if none.",
   handler: `What the runtime runs: of shell and custom a command line, of nodejs file.mjs#export, of python3 file.py:function; up to ${LIMITS.handler_bytes_max / 1024} KiB.`,
   runtime: "Runtime of the handler.",
-  image: `Image of the instances: a profile (${PROFILE}), or with oci the reference or id of an image that the tenant has.`,
+  image: `Image of the instances: a profile, such as ${PROFILE}, rlm, rlm:stable or rlm@<version>, or with oci the reference or id of an image that the tenant has.`,
   oci: "True if image is an OCI image of the tenant.",
   image_id:
-    "Id of the image, which stays for the version; null if unknown. A tag that names another image later changes no version.",
+    "Id of the image, which stays for the version; null if unknown. A tag or channel that names another image later changes no version.",
   memory_limit_mb: "Memory limit of an instance in MiB.",
   cpu_limit_percent: "CPU limit of an instance in percent of one core; null means no limit.",
   timeout_seconds: "Seconds that a call may wait for an instance, and seconds that it may then run.",
@@ -96,7 +103,7 @@ const ABOUT = {
   api_access: "Gives the handler HEARTH_URL and HEARTH_KEY, to call the API as its tenant.",
   cleanup_on_exit: "Ends what a call leaves behind (processes, timers, open handles) and empties /tmp and /dev/shm.",
   working_directory:
-    "Working directory, an absolute path that exists in the image or below /function; null means /function with code, else that of the OCI image, else /.",
+    "Working directory, an absolute path that exists in the image or below /function; null means /function with code, else that of the image, else /.",
   function_id: "Id of the function.",
   version: "Number of the active version.",
 } as const;
@@ -211,7 +218,7 @@ export const updateFunction = z
     handler: textBytes(LIMITS.handler_bytes_max).optional().describe(ABOUT.handler),
     runtime: runtimeName.optional().describe(ABOUT.runtime),
     image: image.describe(
-      `${ABOUT.image} Given again, a tag is resolved again. null: ${PROFILE}. Absent: the version before keeps its image, or gets the present one of the profile.`,
+      `${ABOUT.image} Given again, a tag or channel is resolved again. null: ${PROFILE}. Absent: the image stays; ${PROFILE} means its present release.`,
     ),
     oci: z.boolean().optional().describe(ABOUT.oci),
     memory_limit_mb: memoryLimit.optional().describe(ABOUT.memory_limit_mb),

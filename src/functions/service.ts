@@ -35,13 +35,20 @@ import type { PoolStats } from "./pool-schema.ts";
 import { guards, refusalOf } from "./quota.ts";
 import { ALL_RECORDS, deleteExpired } from "./records/byte-paging.ts";
 import { type FunctionRow, FunctionRows, versioned } from "./rows.ts";
-import type { CreateFunction, FunctionRecord, Smoke } from "./schema.ts";
+import { type CreateFunction, type FunctionRecord, hasOwnImage, type Smoke } from "./schema.ts";
 import { type FunctionState, type FunctionVerb, functionStates } from "./states.ts";
 import { prepare, type Target, TargetCache } from "./target.ts";
 import { Activation } from "./versions/activation.ts";
 import { Checks } from "./versions/checks.ts";
 import { Deployments } from "./versions/deployments.ts";
-import { type FunctionImages, holding, VersionImages } from "./versions/images.ts";
+import {
+  type FunctionImages,
+  type FunctionProfiles,
+  holding,
+  type MadeImage,
+  VersionImages,
+  type Waiting,
+} from "./versions/images.ts";
 import { type NamedSecrets, Proving } from "./versions/proving.ts";
 import { Versions } from "./versions/versions.ts";
 
@@ -64,6 +71,7 @@ export interface FunctionsOptions {
   readonly secrets: NamedSecrets;
   readonly traces: Traces;
   readonly images: FunctionImages;
+  readonly profiles: FunctionProfiles;
 }
 
 /** What a reader of events is told of the verbs that move a state; calls tell nothing. */
@@ -90,7 +98,7 @@ export class Functions {
   readonly #observer: Pick<CallObserver, "deleted">;
 
   constructor(options: FunctionsOptions) {
-    const { pool, launcher, bindings, code, secrets, queue_max, node, observer, images, ...shared } = options;
+    const { pool, launcher, bindings, code, secrets, queue_max, node, observer, images, profiles, ...shared } = options;
     const { classes, log, store, engine } = shared;
     this.#log = log;
     this.#pooled = { pool, launcher };
@@ -104,7 +112,7 @@ export class Functions {
       groups,
       proving: new Proving({ ...shared, pool, groups, secrets }),
       checks: new Checks({ engine, classes, code }),
-      images: new VersionImages({ engine, classes, images }),
+      images: new VersionImages({ engine, classes, images, profiles }),
       changes: new KeyedMutex(),
       moves: new KeyedMutex(),
     };
@@ -153,18 +161,30 @@ export class Functions {
       if (row?.record.state !== "deploying") return null;
       const count = proving.countFor(row.record, 0, null);
       const { record, image, settings } = row;
-      const opening = { record, image: await classes.available(image, record.oci), settings };
+      const opening = { record, image: await classes.available(image, hasOwnImage(record)), settings };
       groups.open(opening, count);
       return { opening, count };
     });
     if (deploying !== null) await this.#warm(deploying, null);
   }
 
-  /** Registers a function in state `pending`. Throws NAME_TAKEN, INVALID_ARGUMENT, QUOTA_EXCEEDED. */
-  async create({ tenant_id, key_id }: Author, input: CreateFunction): Promise<FunctionRecord> {
-    const { ids, clock, rows, events, quotas, checks, images } = this.#parts;
+  /**
+   * Registers a function in state `pending`, after the build of its image if this node lacks that. Throws NAME_TAKEN,
+   * INVALID_ARGUMENT, NOT_FOUND, START_FAILED, CAPACITY_FULL, QUOTA_EXCEEDED.
+   */
+  async create(author: Author, input: CreateFunction, waiting: Waiting): Promise<FunctionRecord> {
+    const { checks, images } = this.#parts;
+    const { tenant_id } = author;
+    await images.prepare(tenant_id, [input], waiting);
     const chosen = await images.choose({ ...input, tenant_id });
-    await holding(chosen, () => checks.checked({ ...versioned(input), ...chosen.fields, tenant_id }, chosen));
+    return holding(chosen, async () => {
+      await checks.checked({ ...versioned(input), ...chosen.fields, tenant_id }, chosen);
+      return this.#insert(author, input, chosen);
+    });
+  }
+
+  async #insert({ tenant_id, key_id }: Author, input: CreateFunction, chosen: MadeImage): Promise<FunctionRecord> {
+    const { ids, clock, rows, events, quotas } = this.#parts;
     const { image, settings, use } = chosen;
     const id = ids.next("fn");
     const now = toEpochSeconds(clock.epochMs());
@@ -335,7 +355,7 @@ export class Functions {
     const made = await images.kept(row);
     await holding(made, () => checks.deployable(record, made));
     const count = proving.countFor(record, 0, smoke);
-    const opening = { record, image: await classes.available(row.image, record.oci), settings };
+    const opening = { record, image: await classes.available(row.image, hasOwnImage(record)), settings };
     groups.open(opening, count);
     if (state !== "deploying") return { opening, count };
     try {

@@ -7,8 +7,8 @@ export const nightlyGuide: Guide<"nightly"> = {
   about:
     "A profile is a curated image of this node. A release is one built version of it, with a list of its packages and their licences. A channel names a release: latest the newest one of the current recipe, stable the one that the operator chose.",
   steps: [
-    "GET /api/nightly/profiles lists the profiles; a container takes the name of one as image.",
-    "The first use of a profile without a release builds it. The creation of the container waits for that; with execution=async the operation shows the progress.",
+    "GET /api/nightly/profiles lists the profiles; a container or function takes the name of one as image.",
+    "The first use of a profile without a release builds it. The creation of the container or function waits for that; with execution=async the operation of a container shows the progress.",
     "GET /api/nightly/profiles/{profile}/resolve returns the immutable reference of the release that a channel names.",
     "POST /api/oci/images/pull takes that reference, from this node and no registry; POST /api/containers then takes it as image with oci: true.",
     "image also takes <profile>:stable, <profile>:latest and <profile>@<version>.",

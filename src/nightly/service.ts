@@ -434,7 +434,7 @@ function countsOf({ checked_at, updates }: FoundUpdates) {
 function missing({ profile, channel, version }: Selector): AppError {
   if (channel === "latest") {
     return new AppError("NOT_FOUND", `profile '${profile}' has no release on this node yet`, {
-      hint: `ask the operator for POST /api/nightly/profiles/${profile}/build, or create a container with it`,
+      hint: `ask the operator for POST /api/nightly/profiles/${profile}/build, or create a container or function with it`,
     });
   }
   const what = channel === null ? `release '${version}'` : `channel ${channel}`;

@@ -267,7 +267,7 @@ describe("the image of a version", () => {
     expect(await refusal({ image: "alpine", oci: false })).toEqual([
       400,
       "INVALID_ARGUMENT",
-      "image: unknown profile 'alpine' of functions",
+      "image: unknown profile 'alpine' on this node",
     ]);
     expect(await refusal({})).toEqual([400, "INVALID_ARGUMENT", "image: missing, and oci is true, received nothing"]);
   });

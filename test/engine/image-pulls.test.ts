@@ -149,6 +149,26 @@ describe("an image that nothing needs", () => {
     expect(await held.stored()).toEqual(EMPTY);
   });
 
+  it("is kept by a reservation from its begin to its release, under one name for several", async () => {
+    const { id } = held.registry.add("1", [BASE]);
+    await held.buildPull("app:1");
+    const name = `${held.host}/app:1`;
+    const [first, second] = await Promise.all([held.images.reserve(id), held.images.reserve(id)]);
+    expect(new Set((await held.stored()).images[id])).toEqual(new Set([name, kept(id)]));
+    // Set-up, which removes the image by its own name, leaves the daemon's.
+    await held.build("rmi", name);
+    first.release();
+    first.release();
+    await held.images.keep(new Set());
+    expect((await held.stored()).images).toEqual({ [id]: [kept(id)] });
+    second.release();
+    await held.images.keep(new Set());
+    expect(await held.stored()).toEqual(EMPTY);
+    for (const missing of [id, "0".repeat(64)]) {
+      await expect(held.images.reserve(missing)).rejects.toMatchObject({ code: "NOT_FOUND" });
+    }
+  });
+
   it("loses the name of this daemon alone if an operator gave it another", async () => {
     const { id } = held.registry.add("1", [BASE]);
     (await held.images.pull(held.of("app:1"))).release();

@@ -4,11 +4,12 @@ import { RUNTIME_DEFAULT } from "../../runtimes/index.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { Classes } from "../../src/functions/classes.ts";
+import { hasOwnImage } from "../../src/functions/schema.ts";
 import { HandClock } from "../pool/hand-clock.ts";
 import { quietLog } from "../store/scratch.ts";
 import { BARE_RUNTIMES } from "./no-parts.ts";
 
-const version = { runtime: RUNTIME_DEFAULT, oci: false, tenant_id: "ten_a" };
+const version = { runtime: RUNTIME_DEFAULT, image: "prod", oci: false, tenant_id: "ten_a" };
 
 function classes(images: readonly string[]) {
   const asked: string[] = [];
@@ -47,6 +48,22 @@ describe("the class of a version", () => {
     expect(key).not.toBe(known.of(version).key);
     expect(known.find(key)).toMatchObject({ key, image: "earlier" });
     expect(classes([]).classes.find(key)).toBeNull();
+  });
+
+  it("of an own image is the tenant's, and no other image stands in for that one", async () => {
+    const { classes: known, asked } = classes([]);
+    const release = { ...version, image: "rlm:stable" };
+    const { key, image } = known.register(release, "present");
+    expect(image).toBe("present");
+    expect(key).not.toBe(known.of(version).key);
+    expect(known.made({ ...release, image: "rlm" }, "present").key).toBe(key);
+    expect(known.made({ ...release, tenant_id: "ten_b" }, "present").key).not.toBe(key);
+    expect(await known.available("gone", hasOwnImage(release))).toBe("gone");
+    expect(await known.startable(key)).toMatchObject({ image: "present" });
+    expect(asked).toEqual([]);
+    expect(known.release(key)).toBe(true);
+    expect(known.find(key)).toBeNull();
+    expect([hasOwnImage(version), hasOwnImage({ ...version, oci: true })]).toEqual([false, true]);
   });
 
   it("is looked up in the store once for each earlier image while the store stays as it is, for the present one never", async () => {

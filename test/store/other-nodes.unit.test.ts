@@ -166,6 +166,7 @@ describe("a node of two", () => {
         classes: untouched(),
         bindings: untouched(),
         images: untouched(),
+        profiles: untouched(),
         code: untouched(),
         secrets: untouched(),
         traces: untouched(),
@@ -178,8 +179,9 @@ describe("a node of two", () => {
         () => functions.pause("a", "fn_1"),
         () => functions.delete("a", "fn_1"),
         () => functions.erase("a", "fn_1"),
-        () => functions.versions.update(author, "fn_1", { description: "new" }),
-        () => functions.deployments.apply(author, [{ ...input, description: "new" }], { is_dry_run: false }),
+        () => functions.versions.update(author, "fn_1", { description: "new" }, untouched()),
+        () =>
+          functions.deployments.apply(author, [{ ...input, description: "new" }], { is_dry_run: false }, untouched()),
         () => functions.versions.rollback("a", "fn_1", 1),
       ];
       for (const verb of verbs) await expect(verb()).rejects.toEqual(elsewhere("function 'fn_1'"));

@@ -5,6 +5,7 @@ import { done } from "../daemon/operations.ts";
 import { environmentOf, pairs } from "../functions/function-fields.ts";
 import { isReference, pullAsked } from "../images/pull-policy.ts";
 import { shellWord, visible } from "../output/text.ts";
+import { FIRST_USE_TIMEOUT_MS, profilesOf, withBuild } from "../profiles/first-use.ts";
 import { EXIT, usage } from "../session/failure.ts";
 import type { ContainerRecord, Flags, Session, Words } from "../session/session.ts";
 import type { PublishedPort } from "../session/verb.ts";
@@ -105,15 +106,12 @@ export async function run(session: Session, words: Words, flags: Flags): Promise
   session.advice = { NAME_TAKEN: `to remove the existing one: hearth rm -f ${shellWord(name)}` };
   if (fields.volumes !== undefined)
     session.advice = { ...session.advice, NOT_FOUND: "to create a volume: hearth volumes create <name>" };
-  const client = session.client();
+  const profiles = profilesOf([fields]);
+  const client = session.client(profiles.length === 0 ? undefined : FIRST_USE_TIMEOUT_MS);
   const body = { ...fields, name, ...(isTerminal ? idle(fields) : ownCommand(command)) };
   const asked = client.request("POST /api/containers", { body });
   const doing = `creating ${visible(name)}`;
-  const isProfile = fields.oci !== true && fields.image !== undefined && fields.image !== "prod";
-  const shown = isProfile ? (await import("../profiles/profiles.ts")).withBuild : null;
-  const made = done(
-    await (shown?.(session, fields.image ?? "", doing, asked) ?? session.terminal.progress(doing, asked)),
-  );
+  const made = done(await withBuild(session, profiles, doing, asked));
   if (!isTerminal && (flags.detach === true || (command.length === 0 && flags.rm !== true))) {
     return session.show(made, () => sentence(session, made));
   }

@@ -28,7 +28,7 @@ export const FIELDS: readonly Field[] = [
   {
     name: "image",
     value: "<image>",
-    about: "image of the instances: prod, or with --oci one of your images",
+    about: "image of the instances: a profile (prod), or with --oci one of your images",
     isNullable: true,
   },
   { name: "oci", value: null, about: "take the image from your OCI images" },

@@ -6,6 +6,7 @@ import type { Column } from "../output/table.ts";
 import type { Format } from "../output/terminal.ts";
 import { shellWord, visible } from "../output/text.ts";
 import { relative } from "../output/time.ts";
+import { FIRST_USE_TIMEOUT_MS, profilesOf, withBuild } from "../profiles/first-use.ts";
 import { usage } from "../session/failure.ts";
 import { readList } from "../session/pages.ts";
 import type { Flags, FunctionRecord, Session, Words } from "../session/session.ts";
@@ -23,21 +24,23 @@ export function sentence(session: Session, record: FunctionRecord): string {
   return `${visible(record.name)} is ${state}, version ${record.current_version} (${record.id})\n`;
 }
 
-/** The fields that flags give, with the OCI image of an `--image` pulled as `--pull` says. */
+/** The fields that flags give, with the OCI image of an `--image` pulled as `--pull` says. An image without `--oci` is a profile. */
 async function pulledFields(session: Session, flags: Flags): Promise<Record<string, unknown>> {
   const fields = await fieldsOf(flags);
   if (flags.image === false || (flags.image ?? flags.pull) === undefined) return fields;
   await pullAsked(session, flags);
-  return isReference(flags) ? { ...fields, oci: true } : fields;
+  return { ...fields, oci: isReference(flags) };
 }
 
 export async function create(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
   const { handler, ...fields } = await pulledFields(session, flags);
   if (typeof handler !== "string") throw usage("a function needs a handler", "give --handler or --handler-file");
   const environment = await variablesOf(flags);
-  const client = session.client();
+  const profiles = profilesOf([fields]);
+  const client = session.client(profiles.length === 0 ? undefined : FIRST_USE_TIMEOUT_MS);
   session.advice = { NAME_TAKEN: `to change it: hearth update ${shellWord(name)}` };
-  const made = await client.request("POST /api/functions", { body: { name, handler, ...fields, environment } });
+  const asked = client.request("POST /api/functions", { body: { name, handler, ...fields, environment } });
+  const made = await withBuild(session, profiles, `creating ${visible(name)}`, asked);
   if (flags.deploy !== true) {
     session.show(made, () => sentence(session, made));
     if (session.flags.json !== true) session.terminal.note(`to deploy it: hearth deploy ${shellWord(name)}`);
@@ -73,10 +76,8 @@ export async function update(session: Session, [name = ""]: Words, flags: Flags)
     const kept = Object.entries(change.isCleared ? {} : environment).filter(([one]) => !change.unset.includes(one));
     fields.environment = { ...Object.fromEntries(kept), ...change.set };
   }
-  const updated = await session.terminal.progress(
-    `warming the next version of ${visible(name)}`,
-    client.request("PUT /api/functions/:function_id", { params, body: fields }),
-  );
+  const asked = client.request("PUT /api/functions/:function_id", { params, body: fields });
+  const updated = await withBuild(session, profilesOf([fields]), `warming the next version of ${visible(name)}`, asked);
   session.show(updated, () => sentence(session, updated));
 }
 

@@ -1,6 +1,4 @@
 /** The verbs of profiles: listed, shown, built, promoted, rolled back, compared. */
-import { setTimeout as pause } from "node:timers/promises";
-import { LIMITS } from "../../base/limits.ts";
 import type { ResponseOf } from "../../client/client.ts";
 import { accepted, succeeded } from "../daemon/operations.ts";
 import { commandLineHint } from "../hints.ts";
@@ -11,7 +9,6 @@ import type { Format } from "../output/terminal.ts";
 import { visible } from "../output/text.ts";
 import { bytes, relative } from "../output/time.ts";
 import { EXIT, Failure } from "../session/failure.ts";
-import { percentText } from "../session/meter.ts";
 import type { Flags, Session, Words } from "../session/session.ts";
 
 type Profile = ResponseOf<"GET /api/nightly/profiles">["profiles"][number];
@@ -162,38 +159,4 @@ export async function profileUpdates(session: Session, [profile = ""]: Words, fl
     { title: "ORIGIN", value: ({ origin }) => origin, isSpare: true },
   ];
   session.show(answer, () => session.table(columns, answer.updates, "no updates"));
-}
-
-/** Shows the progress of the first build of a profile while a container of it is being made. */
-export async function withBuild<T>(session: Session, selector: string, doing: string, work: Promise<T>): Promise<T> {
-  const [profile = ""] = selector.split(/[:@]/);
-  const state = { isOver: false };
-  const end = work.then(
-    () => {},
-    () => {},
-  );
-  void end.then(() => {
-    state.isOver = true;
-  });
-  // A release that is there needs no meter.
-  await Promise.race([end, pause(LIMITS.cli_pull_poll_ms)]);
-  const meter = session.terminal.meter();
-  try {
-    while (!state.isOver) {
-      const found = await session
-        .client()
-        .request("GET /api/nightly/profiles/:profile", { params: { profile } })
-        .catch(() => null);
-      const isBuilding = found !== null && found.progress_pct !== null;
-      meter.show(
-        isBuilding
-          ? `building ${visible(profile)}  ${percentText(found.progress_pct ?? 0)}  ${visible(found.message ?? "")}`
-          : doing,
-      );
-      await Promise.race([end, pause(LIMITS.cli_pull_poll_ms)]);
-    }
-  } finally {
-    meter.end();
-  }
-  return work;
 }

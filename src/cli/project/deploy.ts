@@ -2,6 +2,7 @@
 import { existsSync } from "node:fs";
 import { deployFunction } from "../functions/functions.ts";
 import { visible } from "../output/text.ts";
+import { profilesOf, withBuild } from "../profiles/first-use.ts";
 import { usage } from "../session/failure.ts";
 import type { Flags, Session, Words } from "../session/session.ts";
 import { deployProject, invokeCommand, namesOf, plan, sentence } from "./deployment.ts";
@@ -55,7 +56,8 @@ async function deployFolder(session: Session, folder: string, flags: Flags): Pro
       : await uploadCodes(session, project);
   const request = deployProject(session, project, { codes, note: flags.note as string | undefined, smoke, isDryRun });
   const doing = isDryRun ? "comparing" : "deploying";
-  const answer = await session.terminal.progress(`${doing} ${namesOf(project)}`, request);
+  const profiles = isDryRun ? [] : profilesOf(project.functions.map(({ described }) => described));
+  const answer = await withBuild(session, profiles, `${doing} ${namesOf(project)}`, request);
   session.show(answer, () => answer.functions.map((one) => (isDryRun ? plan : sentence)(session, one)).join(""));
   const [first] = project.functions;
   const isNew = answer.functions.some(({ action }) => action === "created");

@@ -3,7 +3,7 @@
  *
  * G1 A reference names the image that has it in the store now: it is looked up again after every change of the store.
  * G2 An image stays mounted while a container needs its mount. Unneeded, it stays while a remembered reference names it.
- * G3 The store keeps an image while it is pulled or exported, and until its pull is released.
+ * G3 The store keeps an image while it is pulled or exported, and until its pull or its reservation is released.
  * G4 A container in a user namespace needs the layers and no mount. It takes them from the store's files if a name of this daemon
  *    keeps the image there; that name stays while the container needs the image.
  */
@@ -86,7 +86,7 @@ export class MountedImages implements Images {
   /** Mounting and unmounting of one image, one after the other. */
   readonly #turns = new KeyedMutex();
   #pinned: MountedImage | null = null;
-  /** G3: the number of unreleased pulls and running exports of each image that has some. */
+  /** G3: the number of unreleased pulls and reservations and of running exports of each image that has some. */
   readonly #pulled = new Map<string, number>();
   /** Ids of images that `keep` would have removed, and containers needed. */
   readonly #blocked = new Set<string>();
@@ -166,6 +166,22 @@ export class MountedImages implements Images {
     }
     invariant(held.pulled !== null, "a pull that succeeds has an image");
     return held.pulled;
+  }
+
+  async reserve(id: string): Promise<PulledImage> {
+    const { images, files, withLauncher } = this.#options;
+    const held = this.#holdPulled(id);
+    try {
+      await this.#turns.run(KEEPING, async () => {
+        const isKept = images.keptNames(await files.image(id)).length > 0;
+        // Set-up keeps the pinned image without a tag.
+        if (!isKept && id !== this.#pinned?.id) await withLauncher((launcher) => images.name(launcher, id));
+      });
+      return held;
+    } catch (error) {
+      held.release();
+      throw error;
+    }
   }
 
   async export(of: ImageExport): Promise<ExportedImage> {

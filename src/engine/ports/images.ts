@@ -126,6 +126,11 @@ export interface Images {
    */
   pull(of: ImagePull): Promise<PulledImage>;
   /**
+   * Keeps an image that the store has, under a name of this daemon, until the result is released, and after that as `keep` says.
+   * Rejects with NOT_FOUND.
+   */
+  reserve(id: string): Promise<PulledImage>;
+  /**
    * Writes the layers of an image into files of the data disk. The store keeps the image meanwhile. Whatever ends an export early, a
    * crash included, nothing of it stays longer than until the next boot. Rejects with NOT_FOUND, IMAGE_INVALID for a manifest of
    * an old format, TIMEOUT, CAPACITY_FULL for a full disk or too many exports, the signal's reason, and otherwise with INTERNAL.

@@ -4,9 +4,9 @@ import { CODE_INSIDE, RUNTIMES, type Runtime } from "../../../runtimes/index.ts"
 import { AppError, invariant } from "../../base/errors.ts";
 import type { Engine } from "../../engine/ports.ts";
 import type { Classes } from "../classes.ts";
-import type { FunctionRecord, VersionedFields } from "../schema.ts";
+import { type FunctionRecord, hasOwnImage, type VersionedFields } from "../schema.ts";
 import { callDirectory, searchPath } from "../target.ts";
-import type { MadeImage } from "./images.ts";
+import type { ForeseenImage } from "./images.ts";
 
 const TYPE_MASK = 0o170000;
 const DIRECTORY = 0o040000;
@@ -29,8 +29,8 @@ export interface ChecksOptions {
   readonly code: Code;
 }
 
-/** The image of the version. While it is mounted, looks into it cost little. */
-type Pinned = Pick<MadeImage, "image" | "settings">;
+/** The image of the version. While it is mounted, looks into it cost little. Without one, what needs it is not checked. */
+type Pinned = Pick<ForeseenImage, "image" | "settings">;
 type Version = VersionedFields & Pick<FunctionRecord, "tenant_id">;
 
 function runtimeOfVersion(name: string): Runtime {
@@ -69,8 +69,10 @@ export class Checks {
         throw invalid("code_sha256", "no code of this digest has been uploaded");
       }
     }
-    await this.#image(version, made);
-    await this.#directory(version, made);
+    if (made.image !== null) {
+      await this.#image(version, made);
+      await this.#directory(version, made);
+    }
     return { ...version, code_size_bytes };
   }
 
@@ -88,9 +90,9 @@ export class Checks {
     await this.#handler(version, made);
   }
 
-  /** The programs that the runtime needs in an image of the tenant. */
+  /** The programs that the runtime needs in an own image. */
   async #image(version: Version, made: Pinned): Promise<void> {
-    if (!version.oci) return;
+    if (!hasOwnImage(version)) return;
     for (const { one_of, complaint } of runtimeOfVersion(version.runtime).foreign.needs) {
       const modes = await Promise.all(one_of.map((path) => this.#modeOf(version, made, path)));
       if (modes.some((mode) => mode !== null && (mode & EXECUTABLE) !== 0)) continue;
@@ -121,6 +123,7 @@ export class Checks {
         throw invalid("handler", `the code has no file '${named.path}'`);
       return;
     }
+    if (made.image === null) return;
     const { name, instead } = named;
     if (instead !== undefined && version.code_sha256 !== null) {
       const mode = await this.#modeOf(version, made, posix.join(CODE_INSIDE, instead));
@@ -148,7 +151,7 @@ export class Checks {
     const { code_sha256, tenant_id } = version;
     const clean = posix.resolve("/", path);
     if (!isInCode(clean)) {
-      return engine.instances.modeOf(classes.made(version, version.oci ? image : null), clean);
+      return engine.instances.modeOf(classes.made(version, hasOwnImage(version) ? image : null), clean);
     }
     if (code_sha256 === null) return Promise.resolve(null);
     return code.modeOf(tenant_id, code_sha256, clean.slice(CODE_INSIDE.length + 1));

@@ -3,14 +3,14 @@
  * version, an equal one stays as it is. Afterwards all of them are active.
  */
 import { toEpochSeconds } from "../../base/clock.ts";
-import { AppError } from "../../base/errors.ts";
+import { AppError, invariant } from "../../base/errors.ts";
 import type { Author, FunctionParts } from "../parts.ts";
 import { type FunctionRow, versioned } from "../rows.ts";
-import type { FunctionRecord } from "../schema.ts";
+import { type FunctionRecord, hasOwnImage } from "../schema.ts";
 import { functionStates } from "../states.ts";
 import { type Activation, changedMeanwhile, naming, type Plan } from "./activation.ts";
 import { differences, FUNCTION_FIELDS, VERSIONED_FIELDS } from "./differences.ts";
-import type { MadeImage } from "./images.ts";
+import type { ForeseenImage, Waiting } from "./images.ts";
 import { nextVersion } from "./next.ts";
 import type { DeployedFunction, DeployFunction } from "./schema.ts";
 
@@ -36,21 +36,23 @@ export class Deployments {
   }
 
   /**
-   * Creates or updates all functions, or only returns the changes. Throws INVALID_ARGUMENT, which names the function,
+   * Creates or updates all functions, or only returns the changes: a dry run builds and keeps nothing. Throws INVALID_ARGUMENT, which names the function,
    * HANDLER_FAILED, START_FAILED, QUOTA_EXCEEDED, WRONG_STATE; then no function is changed.
    */
   async apply(
     author: Author,
     wanted: readonly DeployFunction[],
     { is_dry_run }: { readonly is_dry_run: boolean },
+    waiting: Waiting,
   ): Promise<DeployedFunction[]> {
-    const { rows } = this.#parts;
+    const { rows, images } = this.#parts;
     const found = await Promise.all(wanted.map(({ name }) => rows.byName(author.tenant_id, name)));
     const ids = found.flatMap((row) => (row === null ? [] : [row.record.id]));
-    const held: MadeImage[] = [];
+    const held: ForeseenImage[] = [];
+    if (!is_dry_run) await images.prepare(author.tenant_id, wanted, waiting);
     const work = async () => {
       const steps: Step[] = [];
-      for (const one of wanted) steps.push(await this.#step(author, one, held));
+      for (const one of wanted) steps.push(await this.#step(author, one, is_dry_run, held));
       // Another request created the function after the turns were taken: its turn is not among them.
       const others = steps.filter(({ deployed, plan }) => plan?.from && !ids.includes(deployed.function_id));
       if (others.length > 0 && !is_dry_run) throw changedMeanwhile();
@@ -67,13 +69,14 @@ export class Deployments {
   }
 
   /** `held` gets the image of the function, which the caller leaves. */
-  async #step(author: Author, wanted: DeployFunction, held: MadeImage[]): Promise<Step> {
+  async #step(author: Author, wanted: DeployFunction, is_dry_run: boolean, held: ForeseenImage[]): Promise<Step> {
     const { rows, checks, images } = this.#parts;
     const { tenant_id } = author;
     const row = await rows.byName(author.tenant_id, wanted.name);
     if (row !== null) rows.checkHeld(row);
     try {
-      const made = await images.choose({ ...wanted, tenant_id });
+      const chosen = { ...wanted, tenant_id };
+      const made = await (is_dry_run ? images.foresee(chosen) : images.choose(chosen));
       held.push(made);
       const fields = await checks.checked({ ...versioned(wanted), ...made.fields, tenant_id }, made);
       await checks.deployable({ ...fields, id: row?.record.id ?? null }, made);
@@ -85,12 +88,12 @@ export class Deployments {
     }
   }
 
-  #create(author: Author, wanted: Target, { image, settings, use }: MadeImage): Step {
+  #create(author: Author, wanted: Target, { image, settings, use }: ForeseenImage): Step {
     const { rows, ids, clock } = this.#parts;
     const id = ids.next("fn");
     const now = toEpochSeconds(clock.epochMs());
     const by = { by: author.key_id, note: wanted.note ?? null };
-    const made = { id, version_id: ids.next("fv"), image, settings, now, ...by };
+    const made = { id, version_id: ids.next("fv"), settings, now, ...by };
     const record: FunctionRecord = {
       ...functionFields(wanted),
       ...versioned(wanted),
@@ -119,24 +122,25 @@ export class Deployments {
         smoke: wanted.smoke ?? null,
         makes_version: true,
         event_type: "created",
-        statements: () => [
-          ...rows.insert(author.tenant_id, made, wanted),
-          rows.moveState(id, "pending", "active", null, now),
-        ],
+        statements: () => {
+          invariant(image !== null, "what is only planned is not written");
+          const inserted = rows.insert(author.tenant_id, { ...made, image }, wanted);
+          return [...inserted, rows.moveState(id, "pending", "active", null, now)];
+        },
       },
     };
   }
 
-  async #change(author: Author, row: FunctionRow, wanted: Target, made: MadeImage): Promise<Step> {
+  async #change(author: Author, row: FunctionRow, wanted: Target, made: ForeseenImage): Promise<Step> {
     const { rows, classes, clock } = this.#parts;
     const { record: from } = row;
     const { id, name, state } = from;
     functionStates.next(state, "deploy");
     functionStates.next(state, "update");
     const fields = { ...functionFields(wanted), ...versioned(wanted) };
-    // A new release of the profile is no change of the function.
-    const isProfile = !from.oci && !fields.oci;
-    const changes = differences(from, isProfile ? { ...fields, image_id: from.image_id } : fields, FIELDS);
+    // A new release of the image that all share is no change of the function.
+    const isShared = !hasOwnImage(from) && !hasOwnImage(fields);
+    const changes = differences(from, isShared ? { ...fields, image_id: from.image_id } : fields, FIELDS);
     const told = { name, function_id: id, changes };
     if (changes.length > 0) {
       const plan = await nextVersion(this.#parts, author, row, { ...from, ...fields, state: "active" }, wanted, made);
@@ -149,7 +153,7 @@ export class Deployments {
         from,
         opening: {
           record: { ...from, state: "active" },
-          image: await classes.available(row.image, from.oci),
+          image: await classes.available(row.image, hasOwnImage(from)),
           settings: row.settings,
         },
         use: null,

@@ -80,10 +80,8 @@ export class SnapshotVersions {
     const done = context.done("version") as { readonly version: number } | undefined;
     if (done !== undefined) return resultOf(function_id, done.version, reference);
     signal.throwIfAborted();
-    const made = await functions.versions.update({ tenant_id, key_id }, function_id, {
-      ...fields,
-      ...{ image: reference, oci: true },
-    });
+    const update = { ...fields, image: reference, oci: true };
+    const made = await functions.versions.update({ tenant_id, key_id }, function_id, update, context);
     await context.finish("version", { version: made.current_version });
     return resultOf(function_id, made.current_version, reference);
   }

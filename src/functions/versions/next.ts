@@ -1,10 +1,11 @@
 /** The plan of a function's next version, for every verb that makes one. */
 import { toEpochSeconds } from "../../base/clock.ts";
+import { invariant } from "../../base/errors.ts";
 import type { Author, FunctionParts } from "../parts.ts";
 import type { FunctionRow } from "../rows.ts";
 import type { FunctionRecord, Smoke } from "../schema.ts";
 import type { Plan } from "./activation.ts";
-import type { MadeImage } from "./images.ts";
+import type { ForeseenImage } from "./images.ts";
 
 /** Settings of a version that are no fields of the function. */
 export interface Making {
@@ -19,7 +20,7 @@ export async function nextVersion(
   { record: from, function_seq }: FunctionRow,
   to: FunctionRecord,
   { smoke = null, note = null }: Making,
-  { fields, image, settings, use }: MadeImage,
+  { fields, image, settings, use }: ForeseenImage,
 ): Promise<Plan> {
   const version = (await rows.newestVersion(function_seq)) + 1;
   const record: FunctionRecord = { ...to, ...fields, version, current_version: version };
@@ -32,6 +33,7 @@ export async function nextVersion(
     makes_version: true,
     event_type: "updated",
     statements: () => {
+      invariant(image !== null, "what is only planned is not written");
       const now = toEpochSeconds(clock.epochMs());
       const made = rows.update(from, record, { version_id, image, settings, now, by, note });
       return to.state === from.state ? made : [...made, rows.moveState(from.id, from.state, to.state, null, now)];

@@ -158,9 +158,11 @@ export function codeRoutes({ functions, code }: CodeRoutesOptions) {
         body: { functions: [{ name: "hello", handler: "echo good evening, $(cat)" }], dry_run: true },
         response: SAMPLES.deployed,
       },
-      handler: async ({ caller, body }) => ({
-        functions: await functions.deployments.apply(caller, body.functions, { is_dry_run: body.dry_run }),
-      }),
+      handler: async (request) => {
+        const { caller, body } = request;
+        const how = { is_dry_run: body.dry_run };
+        return { functions: await functions.deployments.apply(caller, body.functions, how, request) };
+      },
     }),
   ];
 }

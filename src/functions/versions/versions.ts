@@ -9,11 +9,18 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Listed, Place } from "../../base/paging.ts";
 import type { Author, FunctionParts } from "../parts.ts";
 import { type FunctionRow, versioned } from "../rows.ts";
-import { complaintAbout, type FunctionRecord, PROFILE, type UpdateFunction, type VersionRecord } from "../schema.ts";
+import {
+  complaintAbout,
+  type FunctionRecord,
+  hasOwnImage,
+  PROFILE,
+  type UpdateFunction,
+  type VersionRecord,
+} from "../schema.ts";
 import { functionStates } from "../states.ts";
 import type { Activation, Plan } from "./activation.ts";
 import { differences, VERSIONED_FIELDS } from "./differences.ts";
-import { holding } from "./images.ts";
+import { holding, type Waiting } from "./images.ts";
 import { nextVersion } from "./next.ts";
 import type { VersionDiff } from "./schema.ts";
 
@@ -34,6 +41,8 @@ export function updated(record: FunctionRecord, input: UpdateFunction): Function
   return merged;
 }
 
+const isChoosing = ({ image, oci }: UpdateFunction): boolean => image !== undefined || oci !== undefined;
+
 export class Versions {
   readonly #parts: FunctionParts;
   readonly #activation: Activation;
@@ -44,12 +53,18 @@ export class Versions {
   }
 
   /**
-   * Makes the next version and points to it; on an active function after as many of its instances are ready as the
+   * Makes the next version and points to it, after the build of its image if this node lacks that; on an active function after as many of its instances are ready as the
    * version before had, its handler is loaded and its smoke call has succeeded. Throws INVALID_ARGUMENT, HANDLER_FAILED,
    * START_FAILED when they do not get ready, QUOTA_EXCEEDED where the tenant may not have them; the pointer then stays, and
    * nothing is changed.
    */
-  update(author: Author, id: string, input: UpdateFunction): Promise<FunctionRecord> {
+  async update(author: Author, id: string, input: UpdateFunction, waiting: Waiting): Promise<FunctionRecord> {
+    const { rows, images } = this.#parts;
+    if (isChoosing(input)) {
+      const { record } = await rows.held(author.tenant_id, id);
+      functionStates.next(record.state, "update");
+      await images.prepare(author.tenant_id, [updated(record, input)], waiting);
+    }
     return this.#change(author, id, input, () => false);
   }
 
@@ -61,13 +76,12 @@ export class Versions {
   ): Promise<FunctionRecord> {
     const { rows, checks, images } = this.#parts;
     const { tenant_id } = author;
-    const isChoosing = input.image !== undefined || input.oci !== undefined;
     return this.#activation.exclusively([id], async () => {
       const row = await rows.held(tenant_id, id);
       functionStates.next(row.record.state, "update");
       if (isSame(row.record)) return row.record;
       const wanted = updated(row.record, input);
-      const made = await (isChoosing ? images.choose(wanted) : images.kept({ ...row, record: wanted }));
+      const made = await (isChoosing(input) ? images.choose(wanted) : images.kept({ ...row, record: wanted }));
       return holding(made, async () => {
         const merged = await checks.checked({ ...wanted, ...made.fields }, made);
         if (row.record.state === "active") await checks.deployable(merged, made);
@@ -114,7 +128,7 @@ export class Versions {
         from: row.record,
         opening: {
           record: next,
-          image: await classes.available(found.image, next.oci),
+          image: await classes.available(found.image, hasOwnImage(next)),
           settings: found.settings,
         },
         use: null,
