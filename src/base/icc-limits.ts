@@ -7,6 +7,8 @@ export const ICC_LIMITS = {
   icc_rewrite_bytes_max: 16 * 1024,
   /** Fields in an envelope, entries of lists and maps and unknown fields included: each costs an object. */
   icc_envelope_fields_max: 10_000,
+  /** Entries of one list or map in a JSON message: a list and a map of an envelope, 3 fields an entry, stay below. */
+  icc_list_entries_max: 2_000,
   /** Levels of nested groups in unknown fields; the envelope itself has four levels. */
   icc_envelope_depth_max: 16,
   /** Bytes of each identifier, address and key. */

@@ -224,6 +224,14 @@ const LIMIT_GROUPS = {
     service_wrong_tokens_max: "Wrong tokens of one source in a minute that are answered 401, later ones 429.",
     service_expired_kept_seconds: "Time for which an expired service stays readable.",
   },
+  "Messages between containers": {
+    icc_message_bytes_max: "Size of an encoded envelope, payload included.",
+    icc_envelope_fields_max: "Fields of an envelope, entries of lists and maps included.",
+    icc_list_entries_max: "Entries of a list or map in a message in JSON.",
+    icc_id_bytes_max: "Size of each identifier, address and key of an envelope.",
+    icc_clock_skew_ms: "Time by which sent_at may be ahead of the daemon's clock.",
+    icc_message_kept_ms: "Time for which the daemon keeps a message at most.",
+  },
   "Terminals and files": {
     terminal_sessions_max: "Terminal sessions on this node.",
     terminal_idle_seconds_default:

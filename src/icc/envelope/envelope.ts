@@ -57,7 +57,8 @@ export function decodeEnvelope(bytes: Uint8Array, bytes_max: number = LIMITS.icc
   try {
     return plainEnvelope(codec.decode(reader), refuse, "");
   } catch (error) {
-    if (error instanceof AppError) throw error;
+    // protobufjs throws Error and RangeError for malformed bytes; a TypeError is a fault of this program.
+    if (error instanceof AppError || error instanceof TypeError) throw error;
     const problem = error instanceof MalformedError ? error.message : "is malformed or truncated";
     throw invalid(fieldAt(buffer, reader.pos), problem, { details: { received: `byte ${reader.pos}` } });
   }
@@ -66,9 +67,12 @@ export function decodeEnvelope(bytes: Uint8Array, bytes_max: number = LIMITS.icc
 /** Largest envelope that `rewriteEnvelope` makes. */
 export const storedBytesMax = LIMITS.icc_message_bytes_max + LIMITS.icc_rewrite_bytes_max;
 
-/** Encodes an envelope, fields in the order of their numbers. */
+/** Encodes an envelope, fields in the order of their numbers. Throws BODY_TOO_LARGE above `icc_message_bytes_max`. */
 export function encodeEnvelope(envelope: Envelope): Buffer {
-  return finished(codec.encode(rawEnvelope(envelope)));
+  const bytes = finished(codec.encode(rawEnvelope(envelope)));
+  const max = LIMITS.icc_message_bytes_max;
+  if (bytes.length > max) throw tooLarge("envelope", bytes.length, max);
+  return bytes;
 }
 
 /** Fields that a copy of an envelope may have with other values; an empty text or 0 removes the field. */

@@ -23,13 +23,11 @@ function pathAt(reader: protobuf.Reader, message: DescribedMessage, end: number,
       } else {
         const length = reader.size();
         const begin = reader.pos;
-        // At the end of the field stands what follows it, and also the check of text that ends there.
-        if (begin + length >= pos || begin + length > end) {
+        if (begin + length > end) return [field.name];
+        // The check of text ends behind its last byte.
+        if (begin + length >= pos) {
           const inner = field.map_key_type === undefined ? messageOf(field.type) : undefined;
-          return [
-            field.name,
-            ...(inner === undefined ? [] : pathAt(reader, inner, Math.min(begin + length, end), pos)),
-          ];
+          return [field.name, ...(inner === undefined ? [] : pathAt(reader, inner, begin + length, pos))];
         }
         reader.pos = begin + length;
       }

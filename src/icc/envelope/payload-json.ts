@@ -3,6 +3,7 @@
  * field is `<name>` as text or `<name>_b64` as base64: JSON has no bytes. Absent fields have their defaults.
  */
 import { isUtf8 } from "node:buffer";
+import { LIMITS } from "../../base/limits.ts";
 import { decodeBase64 } from "./base64.ts";
 import { type DescribedField, type DescribedMessage, ENUMS, MESSAGES, type Payload } from "./jets.generated.js";
 import { invalid, misshapen } from "./refusal.ts";
@@ -60,14 +61,23 @@ function text(path: string, value: unknown): string {
 
 function texts(path: string, value: unknown = []): readonly string[] {
   if (!Array.isArray(value)) throw misshapen(path, "must be an array of strings", ["array"]);
+  checkCount(path, value.length);
   return value.map((one, index) => text(`${path}.${index}`, one));
 }
 
 function textsByName(path: string, value: unknown = {}): Readonly<Record<string, string>> {
   if (!isObject(value)) throw misshapen(path, "must be an object of strings", ["object"]);
-  return Object.fromEntries(
-    Object.entries(value).map(([name, one]) => [text(`${path} (name)`, name), text(`${path}.${name}`, one)]),
-  );
+  const entries = Object.entries(value);
+  checkCount(path, entries.length);
+  return Object.fromEntries(entries.map(([name, one]) => [text(`${path} (name)`, name), text(`${path}.${name}`, one)]));
+}
+
+function checkCount(path: string, count: number): void {
+  const max = LIMITS.icc_list_entries_max;
+  if (count <= max) return;
+  throw invalid(path, `has too many entries: ${count} (limit ${max})`, {
+    details: { expected: [`<= ${max} entries`] },
+  });
 }
 
 function bytes(path: string, value: unknown, encoded: unknown): Buffer {
