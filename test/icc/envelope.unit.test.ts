@@ -6,10 +6,10 @@ import { LIMITS } from "../../src/base/limits.ts";
 import { decodeBase64 } from "../../src/icc/envelope/base64.ts";
 import {
   decodeEnvelope,
+  decodeStored,
   type Envelope,
   encodeEnvelope,
   rewriteEnvelope,
-  storedBytesMax,
 } from "../../src/icc/envelope/envelope.ts";
 import { summaryOf } from "../../src/icc/envelope/summary.ts";
 import { validateEnvelope } from "../../src/icc/envelope/validation.ts";
@@ -21,9 +21,9 @@ const EXEC = sample("exec_command");
 const RUNS = 1_000;
 
 /** The refusal of a decode: code and message. */
-function refusal(bytes: Uint8Array, bytes_max?: number): string {
+function refusal(bytes: Uint8Array, decode = decodeEnvelope): string {
   try {
-    decodeEnvelope(bytes, bytes_max);
+    decode(bytes);
   } catch (error) {
     if (error instanceof AppError) return `${error.code} ${error.message}`;
     throw error;
@@ -277,7 +277,7 @@ describe("decodeEnvelope refuses", () => {
     );
     // A copy for another receiver may be larger, within a limit of its own.
     const copy = rewriteEnvelope(largest, { to: "t".repeat(250), msg_id: "m".repeat(256) });
-    expect([refusal(copy) === "accepted", refusal(copy, storedBytesMax)]).toEqual([false, "accepted"]);
+    expect([refusal(copy) === "accepted", refusal(copy, decodeStored)]).toEqual([false, "accepted"]);
     expect(() => rewriteEnvelope(largest, { to: "t".repeat(2 * LIMITS.icc_rewrite_bytes_max) })).toThrow(/too large/);
   });
 
@@ -383,6 +383,18 @@ describe("rewriteEnvelope", () => {
       expect(decodeEnvelope(rewriteEnvelope(bytes, changes))).toEqual({ ...envelope, ...changes });
       expect(rewriteEnvelope(bytes, {})).toEqual(bytes);
     }
+  });
+
+  it("makes a copy that decodeStored accepts of an envelope with the most fields", () => {
+    const { envelope } = sample("lifecycle_action");
+    const bytes = encodeEnvelope({ ...envelope, request_id: "", trace_id: "", stream_key: "", causation_id: "" });
+    const filled = (missing: number) =>
+      Buffer.concat([bytes, repeated(number(99, 1), LIMITS.icc_envelope_fields_max - missing)]);
+    const most = filled([...Array(20).keys()].find((missing) => refusal(filled(missing)) === "accepted") ?? 0);
+    expect(refusal(Buffer.concat([most, number(99, 1)]))).toContain("too many fields");
+    const changes = { request_id: "r", trace_id: "t", stream_key: "s", causation_id: "c" };
+    expect(decodeStored(rewriteEnvelope(most, changes))).toEqual({ ...envelope, ...changes });
+    expect(refusal(rewriteEnvelope(most, changes))).toContain("too many fields");
   });
 
   it("removes every occurrence of a changed field", () => {

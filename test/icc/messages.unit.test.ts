@@ -155,6 +155,16 @@ describe("a message whose type is a payload kind", () => {
       "INVALID_ARGUMENT payload.timeout_ms must be a whole number from 0 to 2^53 - 1: 9007199254740992",
     ],
     ["exec_command", { apply_mode: "FORCE" }, "INVALID_ARGUMENT payload.apply_mode is unknown: FORCE"],
+    [
+      "exec_command",
+      { apply_mode: "x".repeat(99) },
+      `INVALID_ARGUMENT payload.apply_mode is unknown: ${"x".repeat(64)}…`,
+    ],
+    [
+      "exec_command",
+      { ["x".repeat(99)]: 1 },
+      `UNPROCESSABLE_ENTITY payload.${"x".repeat(64)}… is no field of exec_command`,
+    ],
     ["exec_command", { apply_mode: 1 }, "UNPROCESSABLE_ENTITY payload.apply_mode must be a string"],
     [
       "state_patch",

@@ -1,7 +1,7 @@
 /**
  * Reader of one encoded envelope: the reader of protobufjs with bounds.
  *
- * R1. At most `icc_envelope_fields_max` fields are read, so the time and memory of one envelope are bounded.
+ * R1. At most a given number of fields is read, so the time and memory of one envelope are bounded.
  * R2. A 64-bit number above 2^53 - 1 ends with an error: JavaScript numbers hold no larger ones exactly.
  * R3. Text that is not UTF-8 ends with an error.
  */
@@ -19,15 +19,17 @@ export class MalformedError extends Error {
 export class EnvelopeReader extends protobuf.BufferReader {
   #field_count = 0;
   readonly #bytes: Buffer;
+  readonly #fields_max: number;
 
-  constructor(bytes: Buffer) {
+  constructor(bytes: Buffer, fields_max: number) {
     super(bytes);
     this.#bytes = bytes;
+    this.#fields_max = fields_max;
   }
 
   override tag(): number {
-    if (++this.#field_count > LIMITS.icc_envelope_fields_max)
-      throw new MalformedError(`has too many fields (limit ${LIMITS.icc_envelope_fields_max})`);
+    if (++this.#field_count > this.#fields_max)
+      throw new MalformedError(`has too many fields (limit ${this.#fields_max})`);
     return super.tag();
   }
 

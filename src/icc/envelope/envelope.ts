@@ -45,15 +45,29 @@ export type PayloadValue<Kind extends PayloadKind> = Extract<Payload, { kind: Ki
 const WIRE_TYPE_BITS = 3;
 const FIELD_NUMBERS = new Map(MESSAGES.Envelope.fields.map(({ name, number }) => [name, number]));
 
+/** Largest copy that `rewriteEnvelope` makes, in bytes. */
+export const storedBytesMax = LIMITS.icc_message_bytes_max + LIMITS.icc_rewrite_bytes_max;
+/** A copy has fields that the sender's envelope may lack. */
+const STORED_FIELDS_MAX = LIMITS.icc_envelope_fields_max + MESSAGES.Envelope.fields.length;
+
 /**
- * Decodes an envelope. Bytes fields of the payload share the memory of `bytes`. Throws BODY_TOO_LARGE above `bytes_max`,
- * INVALID_ARGUMENT for all other faults. A copy that the daemon has made may be larger: see `storedBytesMax`.
+ * Decodes an envelope of a sender. Bytes fields of the payload share the memory of `bytes`. Throws BODY_TOO_LARGE above
+ * `icc_message_bytes_max`, INVALID_ARGUMENT for all other faults.
  */
-export function decodeEnvelope(bytes: Uint8Array, bytes_max: number = LIMITS.icc_message_bytes_max): Envelope {
+export function decodeEnvelope(bytes: Uint8Array): Envelope {
+  return decoded(bytes, LIMITS.icc_message_bytes_max, LIMITS.icc_envelope_fields_max);
+}
+
+/** Decodes an envelope that the daemon has stored: one of a sender, or a copy by `rewriteEnvelope`, which may be larger. */
+export function decodeStored(bytes: Uint8Array): Envelope {
+  return decoded(bytes, storedBytesMax, STORED_FIELDS_MAX);
+}
+
+function decoded(bytes: Uint8Array, bytes_max: number, fields_max: number): Envelope {
   if (bytes.length > bytes_max) throw tooLarge("envelope", bytes.length, bytes_max);
   if (bytes.length === 0) throw invalid("envelope", "is empty");
   const buffer = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const reader = new EnvelopeReader(buffer);
+  const reader = new EnvelopeReader(buffer, fields_max);
   try {
     return plainEnvelope(codec.decode(reader), refuse, "");
   } catch (error) {
@@ -63,9 +77,6 @@ export function decodeEnvelope(bytes: Uint8Array, bytes_max: number = LIMITS.icc
     throw invalid(fieldAt(buffer, reader.pos), problem, { details: { received: `byte ${reader.pos}` } });
   }
 }
-
-/** Largest envelope that `rewriteEnvelope` makes. */
-export const storedBytesMax = LIMITS.icc_message_bytes_max + LIMITS.icc_rewrite_bytes_max;
 
 /** Encodes an envelope, fields in the order of their numbers. Throws BODY_TOO_LARGE above `icc_message_bytes_max`. */
 export function encodeEnvelope(envelope: Envelope): Buffer {

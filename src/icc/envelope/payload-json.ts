@@ -6,7 +6,7 @@ import { isUtf8 } from "node:buffer";
 import { LIMITS } from "../../base/limits.ts";
 import { decodeBase64 } from "./base64.ts";
 import { type DescribedField, type DescribedMessage, ENUMS, MESSAGES, type Payload } from "./jets.generated.js";
-import { invalid, misshapen } from "./refusal.ts";
+import { invalid, misshapen, shown } from "./refusal.ts";
 
 type JsonObject = Readonly<Record<string, unknown>>;
 
@@ -19,7 +19,7 @@ export function payloadFromJson(kind: Payload["kind"], payload: unknown): Payloa
   if (!isObject(payload)) throw misshapen("payload", `must be an object with the fields of ${kind}`, ["object"]);
   const names = message.fields.flatMap(({ name, type }) => (type === "bytes" ? [name, name + BASE64_SUFFIX] : [name]));
   const unknown = Object.keys(payload).find((name) => !names.includes(name));
-  if (unknown !== undefined) throw misshapen(`payload.${unknown}`, `is no field of ${kind}`, names);
+  if (unknown !== undefined) throw misshapen(`payload.${shown(unknown)}`, `is no field of ${kind}`, names);
   const value = Object.fromEntries(message.fields.map((field) => [field.name, fieldFromJson(field, payload)]));
   return { kind, value } as unknown as Payload;
 }
@@ -69,7 +69,9 @@ function textsByName(path: string, value: unknown = {}): Readonly<Record<string,
   if (!isObject(value)) throw misshapen(path, "must be an object of strings", ["object"]);
   const entries = Object.entries(value);
   checkCount(path, entries.length);
-  return Object.fromEntries(entries.map(([name, one]) => [text(`${path} (name)`, name), text(`${path}.${name}`, one)]));
+  return Object.fromEntries(
+    entries.map(([name, one]) => [text(`${path} (name)`, name), text(`${path}.${shown(name)}`, one)]),
+  );
 }
 
 function checkCount(path: string, count: number): void {
@@ -97,7 +99,7 @@ function enumName(path: string, value: unknown, values: Readonly<Record<string, 
   if (value === undefined) return names[0] ?? "";
   if (typeof value !== "string") throw misshapen(path, "must be a string", ["string"]);
   if (names.includes(value)) return value;
-  throw invalid(path, `is unknown: ${value}`, { details: { expected: names, received: value } });
+  throw invalid(path, `is unknown: ${shown(value)}`, { details: { expected: names, received: shown(value) } });
 }
 
 function isObject(value: unknown): value is JsonObject {

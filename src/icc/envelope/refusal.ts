@@ -2,6 +2,9 @@
 import { AppError, type ErrorDetails } from "../../base/errors.ts";
 import type { ErrorCode } from "./jets.generated.js";
 
+/** Characters of a client's text in a refusal. */
+const SHOWN_LENGTH_MAX = 64;
+
 export interface RefusalOptions {
   readonly reason_code?: ErrorCode;
   readonly details?: ErrorDetails;
@@ -21,4 +24,9 @@ export function misshapen(path: string, problem: string, expected: readonly stri
 /** Throws the refusal of a value. */
 export function refuse(path: string, problem: string): never {
   throw invalid(path, problem);
+}
+
+/** Returns a client's text for a refusal, truncated. */
+export function shown(text: string): string {
+  return text.length <= SHOWN_LENGTH_MAX ? text : `${text.slice(0, SHOWN_LENGTH_MAX)}…`;
 }
