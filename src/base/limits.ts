@@ -4,6 +4,7 @@
  * with its reason.
  */
 import { ACCESS_LIMITS } from "./access-limits.ts";
+import { BUS_LIMITS } from "./bus-limits.ts";
 import { CLI_LIMITS } from "./cli-limits.ts";
 import { CODE_LIMITS } from "./code-limits.ts";
 import { EDGE_LIMITS } from "./edge-limits.ts";
@@ -376,6 +377,7 @@ export const LIMITS = {
 
   ...STORAGE_POOL_LIMITS,
   ...ACCESS_LIMITS,
+  ...BUS_LIMITS,
 
   // Events
   /** Of one tenant; the oldest go first. A reader that comes back later is told that some are missing. */

@@ -308,6 +308,23 @@ export const TENANT_LIMITS = {
       sql: "(SELECT count(*) FROM services WHERE tenant_id = tenants.id)",
     },
   },
+  messages_mb_max: {
+    about:
+      "Size of the messages in its inboxes, in MiB. Near it the daemon deletes the oldest settled messages early; above it it refuses publishes.",
+    counts: "MiB of messages",
+    min: 0,
+    max: 100_000_000,
+    isWhole: true,
+    share: ({ store_disk_mb }) => Math.floor(store_disk_mb * LIMITS.tenant_messages_ratio),
+    default_text: "a twentieth of the store's disk",
+    above: "429",
+    used: {
+      name: "messages_bytes",
+      about: "Size of the messages in its inboxes.",
+      sql: `(SELECT coalesce(sum(bytes), 0) FROM icc_inboxes WHERE tenant_no =
+        (SELECT tenant_no FROM icc_tenants WHERE tenant_id = tenants.id))`,
+    },
+  },
   container_memory_mb_max: {
     about: "Sum of memory_limit_mb of its running and starting containers.",
     counts: "MiB of memory for its running containers",

@@ -211,4 +211,80 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
         WHERE reserved_address IS NOT NULL`,
     ],
   },
+  {
+    version: 23,
+    statements: [
+      "ALTER TABLE tenants ADD COLUMN messages_mb_max INTEGER",
+      // Messages. Entries of an inbox have the row numbers inbox_no * 2^32 + stream_seq, dead letters those of their tenant.
+      `CREATE TABLE icc_tenants (
+        tenant_no INTEGER PRIMARY KEY AUTOINCREMENT,
+        tenant_id TEXT NOT NULL UNIQUE,
+        dead_last_seq INTEGER NOT NULL DEFAULT 0
+      )`,
+      // `permission_level`: the highest that the container itself may claim. `entries` and `bytes` count all rows that are kept.
+      `CREATE TABLE icc_inboxes (
+        inbox_no INTEGER PRIMARY KEY AUTOINCREMENT,
+        tenant_no INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        last_seq INTEGER NOT NULL DEFAULT 0,
+        entries INTEGER NOT NULL DEFAULT 0,
+        bytes INTEGER NOT NULL DEFAULT 0,
+        state_version INTEGER NOT NULL DEFAULT 0,
+        permission_level INTEGER,
+        UNIQUE (tenant_no, name)
+      )`,
+      // `due_ms`: when an unread entry is handed out next. `lease`: the number of the hand-out that is held; 0: none.
+      // `carried_seq`: where a server behind the bus keeps the envelope, which is then null.
+      `CREATE TABLE icc_entries (
+        id INTEGER PRIMARY KEY,
+        inbox_no INTEGER NOT NULL,
+        tenant_no INTEGER NOT NULL,
+        state INTEGER NOT NULL,
+        due_ms INTEGER NOT NULL DEFAULT 0,
+        deliveries INTEGER NOT NULL DEFAULT 0,
+        lease INTEGER NOT NULL DEFAULT 0,
+        created_ms INTEGER NOT NULL,
+        expires_ms INTEGER NOT NULL,
+        bytes INTEGER NOT NULL,
+        carried_seq INTEGER,
+        msg_id TEXT NOT NULL,
+        envelope BLOB
+      )`,
+      "CREATE UNIQUE INDEX icc_entries_by_message ON icc_entries (tenant_no, msg_id, inbox_no)",
+      "CREATE INDEX icc_entries_unread ON icc_entries (inbox_no, id) WHERE state = 0",
+      "CREATE INDEX icc_entries_ended ON icc_entries (inbox_no, state, id) WHERE state > 1",
+      "CREATE INDEX icc_entries_carried ON icc_entries (carried_seq) WHERE carried_seq IS NOT NULL",
+      `CREATE TABLE icc_keys (
+        inbox_no INTEGER NOT NULL,
+        idempotency_key TEXT NOT NULL,
+        msg_id TEXT NOT NULL,
+        stream_seq INTEGER NOT NULL,
+        expires_ms INTEGER NOT NULL,
+        PRIMARY KEY (inbox_no, idempotency_key)
+      ) WITHOUT ROWID`,
+      "CREATE INDEX icc_keys_by_expiry ON icc_keys (expires_ms)",
+      `CREATE TABLE icc_dead (
+        id INTEGER PRIMARY KEY,
+        inbox TEXT NOT NULL,
+        stream_seq INTEGER NOT NULL,
+        msg_id TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        deliveries INTEGER NOT NULL,
+        created_ms INTEGER NOT NULL,
+        replayed_ms INTEGER,
+        envelope BLOB NOT NULL
+      )`,
+      "CREATE INDEX icc_dead_by_age ON icc_dead (created_ms)",
+      // Inboxes that are gone, until their entries are deleted.
+      "CREATE TABLE icc_gone (inbox_no INTEGER PRIMARY KEY)",
+      `CREATE TRIGGER icc_inboxes_gone AFTER DELETE ON icc_inboxes BEGIN
+        INSERT INTO icc_gone (inbox_no) VALUES (OLD.inbox_no);
+      END`,
+      // The inbox of a container ends with it, in the batch that hides it.
+      `CREATE TRIGGER containers_inbox_ends AFTER UPDATE OF is_removing ON containers WHEN NEW.is_removing = 1 BEGIN
+        DELETE FROM icc_inboxes WHERE name = NEW.id
+          AND tenant_no = (SELECT tenant_no FROM icc_tenants WHERE tenant_id = NEW.tenant_id);
+      END`,
+    ],
+  },
 ];

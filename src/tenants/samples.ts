@@ -67,6 +67,7 @@ const usage: TenantDetail["usage"] = {
   disk_mb: 4_096,
   snapshots: 1,
   snapshot_mb: 12,
+  messages_bytes: 0,
   services: 1,
   container_memory_mb: 1_024,
   gpus: 0,

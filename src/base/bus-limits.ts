@@ -1,0 +1,31 @@
+/** Bounds of messages between containers and of their inboxes: part of `LIMITS`, with the same rules. */
+export const BUS_LIMITS = {
+  /** Entries of an inbox that nobody has settled; a publish above it is refused until a receiver catches up. */
+  inbox_unread_max: 10_000,
+  /** Part of the store's disk that the messages of a tenant may fill, unless the operator sets another limit. */
+  tenant_messages_ratio: 0.05,
+  /** Inboxes of a tenant, those of its queues, topics and bindings included. */
+  tenant_inboxes_max: 5_000,
+  /** How long entries, dead letters, and queues without entries are kept. */
+  messages_kept_ms: 7 * 86_400_000,
+  /** How long an idempotency key is kept for its inbox. */
+  idempotency_key_kept_ms: 86_400_000,
+  /** A lease: how long a receiver holds an entry, unless it asks for another time within these bounds. */
+  lease_default_ms: 30_000,
+  lease_min_ms: 100,
+  lease_max_ms: 12 * 3_600_000,
+  /** Deliveries of an entry until it is a dead letter, unless the receiver asks for another number. */
+  max_deliver_default: 5,
+  max_deliver_max: 1_000,
+  /** Entries of an inbox that receivers hold at the same time. */
+  inbox_leases_max: 1_000,
+  /** Entries of one answer, and the bytes of their envelopes, one entry at least. */
+  entries_read_max: 1_000,
+  entries_read_bytes_max: 4 * 1024 * 1024,
+  /** Inboxes that the daemon keeps facts of in memory, beyond those in use. */
+  inboxes_cached_max: 20_000,
+  /** Rows that one step of a clean-up looks at or deletes, so that no step holds up the writer. */
+  messages_pruned_at_once: 500,
+  /** Part of a tenant's `messages_mb_max` that settled entries may fill before the oldest are deleted early. */
+  messages_settled_ratio: 0.9,
+} as const;

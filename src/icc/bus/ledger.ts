@@ -1,0 +1,401 @@
+/**
+ * The ledger of a bus: which entries an inbox has, who holds them and how they ended, in the store. Both backends write
+ * it, and it decides every state. The embedded bus keeps the envelopes in it too; a bus with a server behind it keeps
+ * their numbers there.
+ *
+ * L1. A state changes by compare-and-set in SQL, so no order of requests can settle an entry twice.
+ * L2. An entry, the count of its inbox and its idempotency key are one commit.
+ */
+import type { Clock } from "../../base/clock.ts";
+import { AppError } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Row, Statement, Store } from "../../store/store.ts";
+import type { Inboxes, InboxState } from "./inboxes.ts";
+import type { EntryRef, EntryState, Found, InboxFacts, InboxKey, Outgoing, Published, Settled } from "./port.ts";
+import { ACKED, ENTRY_COLUMNS, entryId, FAILED, seqOf, stateAt, storedBytes, UNREAD } from "./rows.ts";
+
+/** An entry that is about to be written: its number in the inbox, and what it counts for. */
+export class Place {
+  readonly inbox: InboxState;
+  readonly bytes: number;
+  readonly is_unread: boolean;
+  readonly stream_seq: number;
+
+  constructor(inbox: InboxState, bytes: number, is_unread: boolean) {
+    this.inbox = inbox;
+    this.bytes = bytes;
+    this.is_unread = is_unread;
+    this.stream_seq = ++inbox.last_seq;
+    inbox.uses++;
+    inbox.tenant.bytes += bytes;
+    if (is_unread) inbox.unread_count++;
+  }
+
+  /** Nothing was written: the number is free, unless a later one was given already. */
+  giveBack(): void {
+    if (this.inbox.last_seq === this.stream_seq) this.inbox.last_seq--;
+    this.abandon();
+  }
+
+  abandon(): void {
+    this.inbox.tenant.bytes -= this.bytes;
+    if (this.is_unread) this.inbox.unread_count--;
+  }
+}
+
+/** Has a server keep the envelope of a message; resolves to its number there. */
+export type Carry = (place: Place) => Promise<number>;
+
+/** An entry that may be handed out. */
+export interface Candidate {
+  readonly id: number;
+  readonly bytes: number;
+  readonly deliveries: number;
+}
+
+const INSERT_ENTRY = `INSERT INTO icc_entries
+  (id, inbox_no, tenant_no, state, created_ms, expires_ms, bytes, carried_seq, msg_id, envelope)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant_no, msg_id, inbox_no) DO NOTHING`;
+const COUNT_ENTRY = `UPDATE icc_inboxes SET last_seq = max(last_seq, ?), entries = entries + 1, bytes = bytes + ?
+  WHERE inbox_no = ?`;
+const COUNT_COPY = `${COUNT_ENTRY} AND EXISTS (SELECT 1 FROM icc_entries WHERE id = ?)`;
+const INSERT_KEY = `INSERT INTO icc_keys (inbox_no, idempotency_key, msg_id, stream_seq, expires_ms) VALUES (?, ?, ?, ?, ?)
+  ON CONFLICT (inbox_no, idempotency_key) DO UPDATE SET msg_id = excluded.msg_id, stream_seq = excluded.stream_seq,
+  expires_ms = excluded.expires_ms WHERE expires_ms <= ?`;
+const HOLD = `UPDATE icc_entries SET due_ms = ?, deliveries = deliveries + 1, lease = deliveries + 1
+  WHERE id = ? AND state = 0 AND due_ms <= ?`;
+const BURY = `INSERT INTO icc_dead (id, inbox, stream_seq, msg_id, reason, deliveries, created_ms, envelope)
+  SELECT icc_entries.tenant_no * 4294967296 + dead_last_seq, ?, ?, msg_id, ?, deliveries, ?, coalesce(?, envelope)
+  FROM icc_entries JOIN icc_tenants ON icc_tenants.tenant_no = icc_entries.tenant_no WHERE id = ?`;
+
+/** Statements of a batch in their order, each with what it means when it changes nothing. */
+type Missed = "gone" | "key" | "duplicate";
+
+export interface LedgerOptions {
+  readonly store: Store;
+  readonly inboxes: Inboxes;
+  readonly clock: Clock;
+}
+
+export class Ledger {
+  readonly #store: Store;
+  readonly #inboxes: Inboxes;
+  readonly #clock: Clock;
+
+  constructor({ store, inboxes, clock }: LedgerOptions) {
+    this.#store = store;
+    this.#inboxes = inboxes;
+    this.#clock = clock;
+  }
+
+  /** Writes an entry, with the envelope unless `carry` says where it is kept. Rejects as `Bus.publish`. */
+  async publish(message: Outgoing, carry: Carry | null): Promise<Published> {
+    const inbox = await this.#inboxes.make(message);
+    const copies = await this.#copyInboxes(message);
+    const bytes = storedBytes(message.envelope);
+    const is_settled = message.is_settled === true;
+    if (!is_settled) this.#inboxes.checkRoom(inbox, bytes);
+    for (const copy of copies) this.#inboxes.checkRoom(copy, bytes);
+    const main = new Place(inbox, bytes, !is_settled);
+    const places = [main, ...copies.map((copy) => new Place(copy, bytes, true))];
+    const { stream_seq } = main;
+    try {
+      const carried_seq = carry === null ? null : await carry(main);
+      const missed = await this.#insert(message, places, carried_seq);
+      if (missed === null) return { stream_seq, is_duplicate: false };
+      for (const place of places) place.giveBack();
+      return await this.#explain(message, inbox, missed);
+    } catch (error) {
+      // A commit of which nobody knows the outcome may have used the numbers.
+      for (const place of places) place.abandon();
+      throw error;
+    } finally {
+      inbox.uses--;
+      for (const copy of copies) copy.uses--;
+    }
+  }
+
+  /** Unread entries that are due, in their order, at most `entries_max`. */
+  async candidates(inbox: InboxState, entries_max: number, is_ordered: boolean): Promise<Candidate[]> {
+    const now_ms = this.#clock.epochMs();
+    const rows = await this.#store.read(
+      `SELECT id, bytes, deliveries, due_ms FROM icc_entries INDEXED BY icc_entries_unread
+        WHERE inbox_no = ? AND state = 0 AND expires_ms > ? ${is_ordered ? "" : "AND due_ms <= ?"} ORDER BY id LIMIT ?`,
+      [inbox.inbox_no, now_ms, ...(is_ordered ? [] : [now_ms]), entries_max],
+    );
+    if (is_ordered && rows.some(({ due_ms }) => Number(due_ms) > now_ms)) return [];
+    return rows.map(({ id, bytes, deliveries }) => ({
+      id: Number(id),
+      bytes: Number(bytes),
+      deliveries: Number(deliveries),
+    }));
+  }
+
+  /** Holds entries until a time, each only if it is still due. Resolves to those that are held. */
+  async hold(ids: readonly number[], until_ms: number): Promise<number[]> {
+    const now_ms = this.#clock.epochMs();
+    const { changes } = await this.#store.write(ids.map((id) => ({ sql: HOLD, args: [until_ms, id, now_ms] })));
+    return ids.filter((_, i) => changes[i] === 1);
+  }
+
+  /** Number of entries that receivers hold now. */
+  async heldCount(inbox: InboxState): Promise<number> {
+    const row = await this.#store.readOne(
+      `SELECT count(*) AS count FROM icc_entries INDEXED BY icc_entries_unread
+        WHERE inbox_no = ? AND state = 0 AND lease > 0 AND due_ms > ?`,
+      [inbox.inbox_no, this.#clock.epochMs()],
+    );
+    return Number(row?.count ?? 0);
+  }
+
+  /** When the next unread entry that is held or waits is due; null: none. */
+  async nextDue(inbox: InboxState): Promise<number | null> {
+    const row = await this.#store.readOne(
+      `SELECT min(due_ms) AS due_ms FROM icc_entries INDEXED BY icc_entries_unread
+        WHERE inbox_no = ? AND state = 0 AND due_ms > ?`,
+      [inbox.inbox_no, this.#clock.epochMs()],
+    );
+    return row === null || row.due_ms === null ? null : Number(row.due_ms);
+  }
+
+  /** Acks an entry. Rejects as `Bus.ack`. */
+  async ack(ref: EntryRef, lease: string | null, moves_version: boolean): Promise<Settled> {
+    const inbox = await this.#existing(ref);
+    const now_ms = this.#clock.epochMs();
+    const statements: Statement[] = [
+      {
+        sql: `UPDATE icc_entries SET state = ${ACKED}, due_ms = 0, lease = 0 WHERE ${OPEN}`,
+        args: openArgs(ref, inbox, lease, now_ms),
+        expect_changes: 1,
+      },
+    ];
+    if (moves_version) {
+      statements.push({
+        sql: "UPDATE icc_inboxes SET state_version = state_version + 1 WHERE inbox_no = ?",
+        args: [inbox.inbox_no],
+        expect_changes: 1,
+      });
+    }
+    return this.#settle(ref, inbox, { statements, state: "acked", is_dead: false });
+  }
+
+  /** Fails an entry and makes it a dead letter; `envelope` where a server has it. Rejects as `Bus.nack`. */
+  async fail(ref: EntryRef, lease: string | null, reason: string, envelope: Uint8Array | null): Promise<Settled> {
+    const inbox = await this.#existing(ref);
+    const now_ms = this.#clock.epochMs();
+    const row = await this.entry(ref);
+    if (row === null) throw noEntry(ref);
+    const id = Number(row.id);
+    const statements: Statement[] = [
+      {
+        sql: `UPDATE icc_entries SET state = ${FAILED}, due_ms = 0, lease = 0 WHERE ${OPEN}`,
+        args: openArgs(ref, inbox, lease, now_ms),
+        expect_changes: 1,
+      },
+      {
+        sql: "UPDATE icc_tenants SET dead_last_seq = dead_last_seq + 1 WHERE tenant_no = ?",
+        args: [inbox.tenant.tenant_no],
+      },
+      { sql: BURY, args: [inbox.name, seqOf(id), reason, now_ms, envelope, id], expect_changes: 1 },
+    ];
+    return this.#settle(ref, inbox, { statements, state: "failed", is_dead: true });
+  }
+
+  /** Lets an unread entry become due at a time, with or without a hand-out that holds it. Rejects as `Bus.ack`. */
+  async postpone(ref: EntryRef, lease: string | null, due_ms: number, stays_held: boolean): Promise<Settled> {
+    const inbox = await this.#existing(ref);
+    const now_ms = this.#clock.epochMs();
+    const statements: Statement[] = [
+      {
+        sql: `UPDATE icc_entries SET due_ms = ?${stays_held ? "" : ", lease = 0"} WHERE ${OPEN}`,
+        args: [due_ms, ...openArgs(ref, inbox, lease, now_ms)],
+        expect_changes: 1,
+      },
+    ];
+    return this.#settle(ref, inbox, { statements, state: "unread", is_dead: false });
+  }
+
+  /** The row of an entry without its envelope, or null. */
+  async entry({ tenant_id, inbox, msg_id }: EntryRef): Promise<Row | null> {
+    const state = await this.#inboxes.find({ tenant_id, inbox });
+    if (state === null) return null;
+    return this.#store.readOne(
+      `SELECT ${ENTRY_COLUMNS} FROM icc_entries WHERE tenant_no = ? AND msg_id = ? AND inbox_no = ?`,
+      [state.tenant.tenant_no, msg_id, state.inbox_no],
+    );
+  }
+
+  /** Where a message id stands, at most 100 inboxes. */
+  async find(tenant_id: string, msg_id: string): Promise<Found[]> {
+    const { tenant_no } = await this.#inboxes.tenant(tenant_id);
+    const rows = await this.#store.read(
+      `SELECT name, id, state, expires_ms FROM icc_entries JOIN icc_inboxes ON icc_inboxes.inbox_no = icc_entries.inbox_no
+        WHERE icc_entries.tenant_no = ? AND msg_id = ? ORDER BY icc_entries.inbox_no LIMIT 100`,
+      [tenant_no, msg_id],
+    );
+    const now_ms = this.#clock.epochMs();
+    return rows.map((row) => ({
+      inbox: String(row.name),
+      stream_seq: seqOf(Number(row.id)),
+      state: stateAt(row, now_ms),
+    }));
+  }
+
+  async facts(key: InboxKey): Promise<InboxFacts> {
+    const state = await this.#inboxes.find(key);
+    const [facts] = state === null ? [] : await this.#facts("inbox_no = ?", [state.inbox_no], 1);
+    return (
+      facts ?? { inbox: key.inbox, last_seq: 0, unread_count: 0, entry_count: 0, entry_bytes: 0, state_version: 0 }
+    );
+  }
+
+  async list(tenant_id: string, after: string, inboxes_max: number): Promise<InboxFacts[]> {
+    const { tenant_no } = await this.#inboxes.tenant(tenant_id);
+    return this.#facts("tenant_no = ? AND name > ?", [tenant_no, after], inboxes_max);
+  }
+
+  async #facts(where: string, args: readonly (string | number)[], inboxes_max: number): Promise<InboxFacts[]> {
+    const rows = await this.#store.read(
+      `SELECT name, last_seq, entries, bytes, state_version, (SELECT count(*) FROM icc_entries
+        INDEXED BY icc_entries_unread WHERE icc_entries.inbox_no = icc_inboxes.inbox_no AND state = 0
+        AND expires_ms > ?) AS unread FROM icc_inboxes WHERE ${where} ORDER BY name LIMIT ?`,
+      [this.#clock.epochMs(), ...args, inboxes_max],
+    );
+    return rows.map((row) => ({
+      inbox: String(row.name),
+      last_seq: Number(row.last_seq),
+      unread_count: Number(row.unread),
+      entry_count: Number(row.entries),
+      entry_bytes: Number(row.bytes),
+      state_version: Number(row.state_version),
+    }));
+  }
+
+  async #copyInboxes({ tenant_id, copies = [] }: Outgoing): Promise<InboxState[]> {
+    return Promise.all(copies.map((inbox) => this.#inboxes.make({ tenant_id, inbox })));
+  }
+
+  async #insert(message: Outgoing, [main, ...copies]: readonly Place[], carried_seq: number | null) {
+    if (main === undefined) return null;
+    const now_ms = this.#clock.epochMs();
+    const insert = ({ inbox, stream_seq, bytes, is_unread }: Place, carried_seq: number | null): Statement => ({
+      sql: INSERT_ENTRY,
+      args: [
+        ...[entryId(inbox.inbox_no, stream_seq), inbox.inbox_no, inbox.tenant.tenant_no, is_unread ? UNREAD : ACKED],
+        ...[now_ms, message.expires_ms, bytes, carried_seq, message.msg_id],
+        carried_seq === null ? message.envelope : null,
+      ],
+    });
+    const meanings: Missed[] = ["gone"];
+    const statements: Statement[] = [
+      { sql: COUNT_ENTRY, args: [main.stream_seq, main.bytes, main.inbox.inbox_no], expect_changes: 1 },
+    ];
+    if (message.idempotency_key !== "") {
+      meanings.push("key");
+      const until_ms = now_ms + LIMITS.idempotency_key_kept_ms;
+      statements.push({
+        sql: INSERT_KEY,
+        args: [main.inbox.inbox_no, message.idempotency_key, message.msg_id, main.stream_seq, until_ms, now_ms],
+        expect_changes: 1,
+      });
+    }
+    meanings.push("duplicate");
+    statements.push({ ...insert(main, carried_seq), expect_changes: 1 });
+    // A copy that stands there already, or whose inbox ends at this moment, changes nothing.
+    for (const copy of copies) {
+      const { inbox, stream_seq, bytes } = copy;
+      const id = entryId(inbox.inbox_no, stream_seq);
+      statements.push(insert(copy, null), { sql: COUNT_COPY, args: [stream_seq, bytes, inbox.inbox_no, id] });
+    }
+    const { conflict } = await this.#store.write(statements, { durable: true });
+    return conflict === null ? null : (meanings[conflict] ?? "gone");
+  }
+
+  /** What a publish that wrote nothing answers. */
+  async #explain(message: Outgoing, inbox: InboxState, missed: Missed): Promise<Published> {
+    if (missed === "gone") {
+      this.#inboxes.forget(message);
+      throw new AppError("NOT_FOUND", `inbox ${message.inbox} is gone`);
+    }
+    if (missed === "key") {
+      const used = await this.#store.readOne(
+        "SELECT msg_id, stream_seq FROM icc_keys WHERE inbox_no = ? AND idempotency_key = ?",
+        [inbox.inbox_no, message.idempotency_key],
+      );
+      if (used !== null && used.msg_id === message.msg_id) {
+        return { stream_seq: Number(used.stream_seq), is_duplicate: true };
+      }
+      throw new AppError(
+        "IDEMPOTENCY_CONFLICT",
+        `message ${used?.msg_id} to ${message.inbox} has this idempotency key`,
+        {
+          details: { expected: null, received: message.msg_id, example: null, state: "IDMP_REPLAY" },
+          hint: "send the message with the msg_id of the first one to repeat it, or with another idempotency_key",
+        },
+      );
+    }
+    const row = await this.entry(message);
+    return { stream_seq: seqOf(Number(row?.id ?? 0)), is_duplicate: true };
+  }
+
+  async #existing(ref: EntryRef): Promise<InboxState> {
+    const inbox = await this.#inboxes.find(ref);
+    if (inbox === null) throw noEntry(ref);
+    return inbox;
+  }
+
+  async #settle(
+    ref: EntryRef,
+    inbox: InboxState,
+    { statements, state, is_dead }: { statements: readonly Statement[]; state: EntryState; is_dead: boolean },
+  ): Promise<Settled> {
+    // An ack that a power cut takes is a message that comes again; a dead letter is the last copy.
+    const { conflict } = await this.#store.write(statements, { durable: is_dead });
+    if (conflict === null) {
+      if (state !== "unread") inbox.unread_count--;
+      return { state, is_dead };
+    }
+    const row = await this.entry(ref);
+    if (row === null) throw noEntry(ref);
+    const found = stateAt(row, this.#clock.epochMs());
+    if (found === state && state !== "unread") return { state, is_dead: state === "failed" };
+    throw new AppError(
+      "WRONG_STATE",
+      found === "unread"
+        ? `message ${ref.msg_id} was handed out again, or given back, since that lease`
+        : `message ${ref.msg_id} is ${found}`,
+      {
+        details: {
+          expected: ["unread"],
+          received: null,
+          example: null,
+          state: found === "unread" ? "stale_lease" : found,
+        },
+      },
+    );
+  }
+}
+
+/** An entry that can still be settled, by the hand-out where one is named. */
+const OPEN =
+  "tenant_no = ? AND msg_id = ? AND inbox_no = ? AND state = 0 AND expires_ms > ? AND (? IS NULL OR lease = ?)";
+
+function openArgs({ msg_id }: EntryRef, inbox: InboxState, lease: string | null, now_ms: number) {
+  const number = lease === null ? null : leaseNumber(lease);
+  return [inbox.tenant.tenant_no, msg_id, inbox.inbox_no, now_ms, number, number];
+}
+
+/** The name of a hand-out: the number of its delivery. */
+export function leaseName(deliveries: number): string {
+  return `lease_${deliveries}`;
+}
+
+/** Of a lease that no hand-out has: one that no entry has, so that it is refused as stale. */
+function leaseNumber(lease: string): number {
+  const number = /^lease_([1-9]\d{0,8})$/.exec(lease)?.[1];
+  return number === undefined ? -1 : Number(number);
+}
+
+function noEntry({ inbox, msg_id }: EntryRef): AppError {
+  return new AppError("NOT_FOUND", `inbox ${inbox} has no message ${msg_id}`);
+}

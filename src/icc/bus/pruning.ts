@@ -1,0 +1,167 @@
+/**
+ * The clean-up of a bus, in bounded steps: entries past their time expire, old ones are deleted, and of a tenant near its
+ * limit the oldest settled ones. Each step goes on where the last one stopped.
+ */
+import type { Clock } from "../../base/clock.ts";
+import { LIMITS } from "../../base/limits.ts";
+import type { Row, Statement, Store } from "../../store/store.ts";
+import type { Inboxes } from "./inboxes.ts";
+import { EXPIRED } from "./rows.ts";
+
+/** Inboxes that one step visits. */
+const INBOXES_AT_ONCE = 100;
+
+export interface PruningOptions {
+  readonly store: Store;
+  readonly clock: Clock;
+  readonly inboxes: Inboxes;
+}
+
+export class Pruning {
+  readonly #store: Store;
+  readonly #clock: Clock;
+  readonly #inboxes: Inboxes;
+  #last_inbox_no = 0;
+
+  constructor({ store, clock, inboxes }: PruningOptions) {
+    this.#store = store;
+    this.#clock = clock;
+    this.#inboxes = inboxes;
+  }
+
+  async step(): Promise<void> {
+    const rows = await this.#store.read(
+      `SELECT inbox_no, name, tenant_id, last_seq, entries FROM icc_inboxes JOIN icc_tenants
+        ON icc_tenants.tenant_no = icc_inboxes.tenant_no WHERE inbox_no > ? ORDER BY inbox_no LIMIT ?`,
+      [this.#last_inbox_no, INBOXES_AT_ONCE],
+    );
+    this.#last_inbox_no = rows.length < INBOXES_AT_ONCE ? 0 : Number(rows.at(-1)?.inbox_no);
+    for (const row of rows) await this.#pruneInbox(row);
+    await this.#makeRoom();
+    await this.#deleteGone();
+    await this.#deleteOld();
+  }
+
+  async #pruneInbox({ inbox_no, name, tenant_id, entries }: Row): Promise<void> {
+    const now_ms = this.#clock.epochMs();
+    const key = { tenant_id: String(tenant_id), inbox: String(name) };
+    const expired = await this.#store.read(
+      `SELECT id FROM icc_entries INDEXED BY icc_entries_unread WHERE inbox_no = ? AND state = 0 AND expires_ms <= ?
+        ORDER BY id LIMIT ?`,
+      [inbox_no ?? 0, now_ms, LIMITS.messages_pruned_at_once],
+    );
+    if (expired.length > 0) await this.#expire(key, expired);
+    const cutoff_ms = now_ms - LIMITS.messages_kept_ms;
+    await this.#deleteFirst(key, Number(inbox_no), `created_ms < ${Math.floor(cutoff_ms)}`);
+    const isNamed = !String(name).startsWith("ctr_");
+    if (isNamed && Number(entries) === 0 && String(name).startsWith("queue:"))
+      await this.#deleteUnused(key, Number(inbox_no));
+  }
+
+  async #expire(key: { tenant_id: string; inbox: string }, rows: readonly Row[]): Promise<void> {
+    const { changes } = await this.#store.write(
+      rows.map(({ id }) => ({
+        sql: `UPDATE icc_entries SET state = ${EXPIRED}, due_ms = 0, lease = 0 WHERE id = ? AND state = 0`,
+        args: [id ?? 0],
+      })),
+    );
+    const inbox = await this.#inboxes.find(key);
+    if (inbox !== null) inbox.unread_count -= changes.filter((count) => count === 1).length;
+  }
+
+  /** Deletes the first entries of an inbox as long as they meet a condition, a bounded number. Resolves to their bytes. */
+  async #deleteFirst(key: { tenant_id: string; inbox: string }, inbox_no: number, condition: string): Promise<number> {
+    const first = await this.#store.read(
+      `SELECT id, state, bytes, ${condition} AS goes FROM icc_entries WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?`,
+      [inbox_no * 2 ** 32, (inbox_no + 1) * 2 ** 32 - 1, LIMITS.messages_pruned_at_once],
+    );
+    const end = first.findIndex(({ goes }) => Number(goes) !== 1);
+    const going = end === -1 ? first : first.slice(0, end);
+    if (going.length === 0) return 0;
+    const bytes = going.reduce((sum, row) => sum + Number(row.bytes), 0);
+    const { changes } = await this.#store.write([
+      {
+        sql: `DELETE FROM icc_entries WHERE id BETWEEN ? AND ? AND ${condition}`,
+        args: [going[0]?.id ?? 0, going.at(-1)?.id ?? 0],
+      },
+      {
+        sql: "UPDATE icc_inboxes SET entries = entries - ?, bytes = bytes - ? WHERE inbox_no = ?",
+        args: [going.length, bytes, inbox_no],
+      },
+    ]);
+    const inbox = await this.#inboxes.find(key);
+    if (inbox !== null && changes.length > 0) {
+      inbox.tenant.bytes -= bytes;
+      inbox.unread_count -= going.filter(({ state }) => Number(state) === 0).length;
+    }
+    return bytes;
+  }
+
+  /** An inbox of a queue without entries, whose last one was deleted for its age. */
+  async #deleteUnused(key: { tenant_id: string; inbox: string }, inbox_no: number): Promise<void> {
+    const inbox = await this.#inboxes.find(key);
+    if (inbox === null || inbox.uses > 0 || inbox.last_seq === 0) return;
+    await this.#store.write([
+      {
+        sql: "DELETE FROM icc_inboxes WHERE inbox_no = ? AND entries = 0 AND last_seq = ?",
+        args: [inbox_no, inbox.last_seq],
+      },
+    ]);
+    this.#inboxes.forget(key);
+  }
+
+  /** Deletes the oldest settled entries of tenants near their limit. */
+  async #makeRoom(): Promise<void> {
+    for (const tenant of await this.#inboxes.tenants()) {
+      const bytes_max = this.#inboxes.settledBytesMax(tenant.tenant_id);
+      if (bytes_max === null || tenant.bytes <= bytes_max) continue;
+      const rows = await this.#store.read(
+        "SELECT inbox_no, name FROM icc_inboxes WHERE tenant_no = ? ORDER BY bytes DESC LIMIT ?",
+        [tenant.tenant_no, INBOXES_AT_ONCE],
+      );
+      for (const { inbox_no, name } of rows) {
+        if (tenant.bytes <= bytes_max) break;
+        await this.#deleteFirst({ tenant_id: tenant.tenant_id, inbox: String(name) }, Number(inbox_no), "state > 0");
+      }
+    }
+  }
+
+  /** Deletes entries of inboxes that are gone. */
+  async #deleteGone(): Promise<void> {
+    const gone = await this.#store.readOne("SELECT inbox_no FROM icc_gone ORDER BY inbox_no LIMIT 1");
+    if (gone === null) return;
+    const inbox_no = Number(gone.inbox_no);
+    const range = [inbox_no * 2 ** 32, (inbox_no + 1) * 2 ** 32 - 1];
+    const rows = await this.#store.read("SELECT id FROM icc_entries WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?", [
+      ...range,
+      LIMITS.messages_pruned_at_once,
+    ]);
+    const end = Number(rows.at(-1)?.id ?? range[1]);
+    const statements: Statement[] = [
+      { sql: "DELETE FROM icc_entries WHERE id BETWEEN ? AND ?", args: [range[0] ?? 0, end] },
+    ];
+    if (rows.length < LIMITS.messages_pruned_at_once) {
+      statements.push(
+        { sql: "DELETE FROM icc_keys WHERE inbox_no = ?", args: [inbox_no] },
+        { sql: "DELETE FROM icc_gone WHERE inbox_no = ?", args: [inbox_no] },
+      );
+    }
+    await this.#store.write(statements);
+  }
+
+  /** Deletes idempotency keys and dead letters past their time. */
+  async #deleteOld(): Promise<void> {
+    const now_ms = Math.floor(this.#clock.epochMs());
+    await this.#store.write([
+      {
+        sql: `DELETE FROM icc_keys WHERE (inbox_no, idempotency_key) IN
+          (SELECT inbox_no, idempotency_key FROM icc_keys WHERE expires_ms <= ? LIMIT ?)`,
+        args: [now_ms, LIMITS.messages_pruned_at_once],
+      },
+      {
+        sql: "DELETE FROM icc_dead WHERE id IN (SELECT id FROM icc_dead WHERE created_ms < ? LIMIT ?)",
+        args: [now_ms - LIMITS.messages_kept_ms, LIMITS.messages_pruned_at_once],
+      },
+    ]);
+  }
+}
