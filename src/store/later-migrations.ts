@@ -214,7 +214,6 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
   {
     version: 23,
     statements: [
-      "ALTER TABLE tenants ADD COLUMN messages_mb_max INTEGER",
       // Messages. Entries of an inbox have the row numbers inbox_no * 2^32 + stream_seq, dead letters those of their tenant.
       `CREATE TABLE icc_tenants (
         tenant_no INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -233,7 +232,7 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
         permission_level INTEGER,
         UNIQUE (tenant_no, name)
       )`,
-      // `due_ms`: when an unread entry is handed out next. `lease`: the number of the hand-out that is held; 0: none.
+      // `due_ms`: when an unread entry is delivered next. `lease`: the number of the delivery that is held; 0: none.
       // `carried_seq`: where a server behind the bus keeps the envelope, which is then null.
       `CREATE TABLE icc_entries (
         id INTEGER PRIMARY KEY,

@@ -101,7 +101,7 @@ export function busContract(open: () => Promise<OpenedBus>): void {
     expect(Buffer.from(entries[0]?.envelope ?? []).equals(envelopes[0] ?? Buffer.of())).toBe(true);
   });
 
-  it("hands entries out in their order, each to one receiver", async () => {
+  it("delivers entries in their order, each to one receiver", async () => {
     const ids = await publish(6);
     const [first, second] = await Promise.all([receive({ entries_max: 3 }), receive({ entries_max: 3 })]);
     expect([...first, ...second].map(({ msg_id }) => msg_id).sort()).toEqual([...ids].sort());
@@ -112,7 +112,7 @@ export function busContract(open: () => Promise<OpenedBus>): void {
     expect(read?.held_until_ms).toBeGreaterThan(Date.now());
   });
 
-  it("hands an entry out again when its lease ends, and refuses the earlier lease", async () => {
+  it("delivers an entry again when its lease ends, and refuses the earlier lease", async () => {
     const [id = ""] = await publish(1);
     const [first] = await receive({ lease_ms: 200 });
     expect(first).toMatchObject({ msg_id: id, deliveries: 1 });
@@ -135,7 +135,7 @@ export function busContract(open: () => Promise<OpenedBus>): void {
     await bus().ack({ ...KEY, msg_id: id }, { lease: held?.lease ?? "" });
   });
 
-  it("never hands out a settled entry, and keeps final states", async () => {
+  it("never delivers a settled entry, and keeps final states", async () => {
     const [acked = "", failed = ""] = await publish(2);
     await bus().ack({ ...KEY, msg_id: acked }, ANY);
     await bus().nack({ ...KEY, msg_id: failed }, { ...ANY, reason: "bad input" });
@@ -171,7 +171,7 @@ export function busContract(open: () => Promise<OpenedBus>): void {
     expect(await bus().deadLetter("other", 1)).toBeNull();
   });
 
-  it("makes a dead letter of an entry that was handed out often enough", async () => {
+  it("makes a dead letter of an entry that was delivered often enough", async () => {
     const [id = ""] = await publish(1);
     for (let i = 0; i < 2; i++) expect(await receiveSome({ lease_ms: 150, max_deliver: 2 })).toHaveLength(1);
     await expect.poll(async () => [...(await receive({ max_deliver: 2 })), ...(await states())]).toEqual(["failed"]);
@@ -199,7 +199,7 @@ export function busContract(open: () => Promise<OpenedBus>): void {
     expect(await bus().deadLetters("acme", { from_seq: 1, entries_max: 9 })).toMatchObject([{ reason: "no luck" }]);
   });
 
-  it("hands nothing to an ordered receiver while an earlier entry is held", async () => {
+  it("delivers nothing to an ordered receiver while an earlier entry is held", async () => {
     const ids = await publish(3);
     const ordered = { is_ordered: true, entries_max: 1 };
     const [first] = await receive(ordered);

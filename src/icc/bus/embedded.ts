@@ -58,7 +58,7 @@ export class EmbeddedBus implements port.Bus {
     const inbox = await this.#inboxes.find(key);
     if (inbox === null) return [];
     // Receivers of one inbox take turns, so that none finds what another has just chosen.
-    const turn = inbox.turn.then(() => this.#handOut(key, inbox, options));
+    const turn = inbox.turn.then(() => this.#deliver(key, inbox, options));
     inbox.turn = turn.catch(() => {});
     const deliveries = await turn;
     if (this.#watchers.has(key)) await this.#arm(key, inbox);
@@ -173,7 +173,7 @@ export class EmbeddedBus implements port.Bus {
     this.#watchers.close();
   }
 
-  async #handOut(key: port.InboxKey, inbox: InboxState, options: port.ReceiveOptions): Promise<port.Delivery[]> {
+  async #deliver(key: port.InboxKey, inbox: InboxState, options: port.ReceiveOptions): Promise<port.Delivery[]> {
     const room = LIMITS.inbox_leases_max - (await this.#ledger.heldCount(inbox));
     const entries_max = Math.min(options.entries_max, room, LIMITS.entries_read_max);
     if (entries_max <= 0) return [];
@@ -183,7 +183,7 @@ export class EmbeddedBus implements port.Bus {
     const chosen = within(due.filter(({ deliveries }) => deliveries < options.max_deliver));
     const held_until_ms = Math.ceil(this.#clock.epochMs() + options.lease_ms);
     const held = chosen.length === 0 ? [] : await this.#ledger.hold(chosen, held_until_ms);
-    if (held.length === 0 && dead.length > 0) return this.#handOut(key, inbox, options);
+    if (held.length === 0 && dead.length > 0) return this.#deliver(key, inbox, options);
     const now_ms = this.#clock.epochMs();
     const rows = await this.#load(held);
     return rows.map((row) => ({

@@ -68,7 +68,7 @@ export class Inboxes {
       making.finally(() => this.#making.delete(name)).catch(() => {});
     }
     const made = await making;
-    if (made === null) throw new AppError("NOT_FOUND", `inbox ${key.inbox} is gone`);
+    if (made === null) throw new AppError("NOT_FOUND", `inbox ${key.inbox} was removed`);
     return made;
   }
 

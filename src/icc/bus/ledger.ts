@@ -46,7 +46,7 @@ export class Place {
 /** Has a server keep the envelope of a message; resolves to its number there. */
 export type Carry = (place: Place) => Promise<number>;
 
-/** An entry that may be handed out. */
+/** An entry that may be delivered. */
 export interface Candidate {
   readonly id: number;
   readonly bytes: number;
@@ -201,7 +201,7 @@ export class Ledger {
     return this.#settle(ref, inbox, { statements, state: "failed", is_dead: true });
   }
 
-  /** Lets an unread entry become due at a time, with or without a hand-out that holds it. Rejects as `Bus.ack`. */
+  /** Lets an unread entry become due at a time, with or without a delivery that holds it. Rejects as `Bus.ack`. */
   async postpone(ref: EntryRef, lease: string | null, due_ms: number, stays_held: boolean): Promise<Settled> {
     const inbox = await this.#existing(ref);
     const now_ms = this.#clock.epochMs();
@@ -315,7 +315,7 @@ export class Ledger {
   async #explain(message: Outgoing, inbox: InboxState, missed: Missed): Promise<Published> {
     if (missed === "gone") {
       this.#inboxes.forget(message);
-      throw new AppError("NOT_FOUND", `inbox ${message.inbox} is gone`);
+      throw new AppError("NOT_FOUND", `inbox ${message.inbox} was removed`);
     }
     if (missed === "key") {
       const used = await this.#store.readOne(
@@ -362,7 +362,7 @@ export class Ledger {
     throw new AppError(
       "WRONG_STATE",
       found === "unread"
-        ? `message ${ref.msg_id} was handed out again, or given back, since that lease`
+        ? `message ${ref.msg_id} was delivered again, or given back, since that lease`
         : `message ${ref.msg_id} is ${found}`,
       {
         details: {
@@ -376,7 +376,7 @@ export class Ledger {
   }
 }
 
-/** An entry that can still be settled, by the hand-out where one is named. */
+/** An entry that can still be settled, by the delivery where one is named. */
 const OPEN =
   "tenant_no = ? AND msg_id = ? AND inbox_no = ? AND state = 0 AND expires_ms > ? AND (? IS NULL OR lease = ?)";
 
@@ -385,12 +385,12 @@ function openArgs({ msg_id }: EntryRef, inbox: InboxState, lease: string | null,
   return [inbox.tenant.tenant_no, msg_id, inbox.inbox_no, now_ms, number, number];
 }
 
-/** The name of a hand-out: the number of its delivery. */
+/** The name of a delivery: the number of its delivery. */
 export function leaseName(deliveries: number): string {
   return `lease_${deliveries}`;
 }
 
-/** Of a lease that no hand-out has: one that no entry has, so that it is refused as stale. */
+/** Of a lease that no delivery has: one that no entry has, so that it is refused as stale. */
 function leaseNumber(lease: string): number {
   const number = /^lease_([1-9]\d{0,8})$/.exec(lease)?.[1];
   return number === undefined ? -1 : Number(number);

@@ -1,15 +1,15 @@
 /**
  * The port of the message bus: durable inboxes of a tenant, with leases, final states and dead letters. The concern
- * decides who may send what; a bus keeps, orders, hands out and settles.
+ * decides who may send what; a bus keeps, orders, delivers and settles.
  *
  * Rules of every implementation, which the one contract suite (test/icc) checks:
  * B1. A publish is durable when its promise resolves: it survives `kill -9` of the daemon and of a server behind the bus.
  * B2. Sequence numbers count per inbox from 1, rise in the order of the calls, and are never used again.
  * B3. An id of a message stands once in an inbox: the same id again answers the first number as a duplicate. An idempotency
  *     key holds for 24 hours per inbox: with another id it is refused.
- * B4. `receive` hands entries out in the order of their numbers, each to one receiver until its lease ends.
- * B5. A settled entry is never handed out again. Final states do not change.
- * B6. An entry that was handed out `max_deliver` times without an ack is a dead letter, as is one with a nack.
+ * B4. `receive` delivers entries in the order of their numbers, each to one receiver until its lease ends.
+ * B5. A settled entry is never delivered again. Final states do not change.
+ * B6. An entry that was delivered `max_deliver` times without an ack is a dead letter, as is one with a nack.
  * B7. Tenants share nothing: an inbox, an id or a number of another tenant is one that does not exist.
  */
 
@@ -49,14 +49,14 @@ export interface Entry extends InboxKey {
   readonly envelope: Uint8Array;
   readonly created_ms: number;
   readonly expires_ms: number;
-  /** How often it was handed out. */
+  /** How often it was delivered. */
   readonly deliveries: number;
   /** Epoch milliseconds until which a receiver holds it, or a requeued one waits; null: neither. */
   readonly held_until_ms: number | null;
 }
 
 export interface Delivery extends Entry {
-  /** Names this hand-out: an ack with it is refused once the entry was handed out again. */
+  /** Names this delivery: an ack with it is refused once the entry was delivered again. */
   readonly lease: string;
   readonly held_until_ms: number;
 }
@@ -65,7 +65,7 @@ export interface ReceiveOptions {
   readonly entries_max: number;
   readonly lease_ms: number;
   readonly max_deliver: number;
-  /** Nothing is handed out while an earlier entry is held or waits. */
+  /** Nothing is delivered while an earlier entry is held or waits. */
   readonly is_ordered: boolean;
 }
 
@@ -75,7 +75,7 @@ export interface EntryRef extends InboxKey {
 }
 
 export interface SettleOptions {
-  /** The hand-out that is settled; null: whichever. */
+  /** The delivery that is settled; null: whichever. */
   readonly lease: string | null;
   /** Moves the state version of the inbox in the same commit; only for `ack`. */
   readonly moves_version?: boolean;
@@ -84,7 +84,7 @@ export interface SettleOptions {
 export interface RequeueOptions extends SettleOptions {
   readonly delay_ms: number;
   readonly max_deliver: number;
-  /** Why the entry becomes a dead letter if it was handed out often enough. */
+  /** Why the entry becomes a dead letter if it was delivered often enough. */
   readonly reason: string;
 }
 
@@ -146,20 +146,20 @@ export interface Bus {
    * are published in one turn share a commit.
    */
   publish(message: Outgoing): Promise<Published>;
-  /** Hands out what is there, at once; empty: nothing is due. */
+  /** Delivers what is due, without a wait; empty: nothing is due. */
   receive(key: InboxKey, options: ReceiveOptions): Promise<Delivery[]>;
   /**
    * Acks an entry. An acked one answers as if acked now. Rejects with NOT_FOUND, and with WRONG_STATE for another final state
-   * (`details.state`) or a hand-out that is no longer the last.
+   * (`details.state`) or a delivery that is no longer the last.
    */
   ack(ref: EntryRef, options: SettleOptions): Promise<Settled>;
   /** Fails an entry and makes it a dead letter. Rejects as `ack`; one that failed answers as if it failed now. */
   nack(ref: EntryRef, options: SettleOptions & { readonly reason: string }): Promise<Settled>;
-  /** Gives an entry back: it is due after the delay, or dead if it was handed out `max_deliver` times. Rejects as `ack`. */
+  /** Gives an entry back: it is due after the delay, or dead if it was delivered `max_deliver` times. Rejects as `ack`. */
   requeue(ref: EntryRef, options: RequeueOptions): Promise<Settled>;
   /** Prolongs a lease from now. Rejects as `ack`. */
   extend(ref: EntryRef, options: { readonly lease: string; readonly lease_ms: number }): Promise<Settled>;
-  /** Reads entries in the order of their numbers, without handing them out. Bounded in number and bytes. */
+  /** Reads entries in the order of their numbers, without delivering them. Bounded in number and bytes. */
   read(key: InboxKey, options: ReadOptions): Promise<Entry[]>;
   /** The inboxes of the tenant in which a message id stands, at most 100. */
   find(tenant_id: string, msg_id: string): Promise<Found[]>;
