@@ -242,6 +242,7 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
         due_ms INTEGER NOT NULL DEFAULT 0,
         deliveries INTEGER NOT NULL DEFAULT 0,
         lease INTEGER NOT NULL DEFAULT 0,
+        is_action INTEGER NOT NULL DEFAULT 0,
         created_ms INTEGER NOT NULL,
         expires_ms INTEGER NOT NULL,
         bytes INTEGER NOT NULL,
@@ -251,6 +252,7 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
       )`,
       "CREATE UNIQUE INDEX icc_entries_by_message ON icc_entries (tenant_no, msg_id, inbox_no)",
       "CREATE INDEX icc_entries_unread ON icc_entries (inbox_no, id) WHERE state = 0",
+      "CREATE INDEX icc_entries_actions ON icc_entries (inbox_no) WHERE state = 0 AND is_action = 1",
       "CREATE INDEX icc_entries_ended ON icc_entries (inbox_no, state, id) WHERE state > 1",
       "CREATE INDEX icc_entries_carried ON icc_entries (carried_seq) WHERE carried_seq IS NOT NULL",
       `CREATE TABLE icc_keys (

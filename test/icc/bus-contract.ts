@@ -265,6 +265,17 @@ export function busContract(open: () => Promise<OpenedBus>): void {
     ]);
   });
 
+  it("keeps what the platform applies from receivers, and the rest from the platform", async () => {
+    const [action = ""] = await publish(1, { is_action: true });
+    const [plain = ""] = await publish(1);
+    expect((await receive()).map(({ msg_id }) => msg_id)).toEqual([plain]);
+    expect(await bus().actionInboxes()).toEqual([KEY]);
+    const ordered = { is_action: true, is_ordered: true };
+    expect((await receive(ordered)).map(({ msg_id }) => msg_id)).toEqual([action]);
+    await bus().ack({ ...KEY, msg_id: action }, ANY);
+    expect(await bus().actionInboxes()).toEqual([]);
+  });
+
   it("shows nothing of another tenant", async () => {
     const [id = ""] = await publish(1);
     const other = { ...KEY, tenant_id: "other" };

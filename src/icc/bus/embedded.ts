@@ -111,6 +111,10 @@ export class EmbeddedBus implements port.Bus {
     return this.#ledger.find(tenant_id, msg_id);
   }
 
+  actionInboxes(): Promise<port.InboxKey[]> {
+    return this.#ledger.actionInboxes();
+  }
+
   facts(key: port.InboxKey): Promise<port.InboxFacts> {
     return this.#ledger.facts(key);
   }
@@ -177,7 +181,7 @@ export class EmbeddedBus implements port.Bus {
     const room = LIMITS.inbox_leases_max - (await this.#ledger.heldCount(inbox));
     const entries_max = Math.min(options.entries_max, room, LIMITS.entries_read_max);
     if (entries_max <= 0) return [];
-    const due = await this.#ledger.candidates(inbox, entries_max, options.is_ordered);
+    const due = await this.#ledger.candidates(inbox, entries_max, options);
     const dead = due.filter(({ deliveries }) => deliveries >= options.max_deliver);
     for (const { id } of dead) await this.#bury(key, id);
     const chosen = within(due.filter(({ deliveries }) => deliveries < options.max_deliver));

@@ -11,7 +11,17 @@ import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Row, Statement, Store } from "../../store/store.ts";
 import type { Inboxes, InboxState } from "./inboxes.ts";
-import type { EntryRef, EntryState, Found, InboxFacts, InboxKey, Outgoing, Published, Settled } from "./port.ts";
+import type {
+  EntryRef,
+  EntryState,
+  Found,
+  InboxFacts,
+  InboxKey,
+  Outgoing,
+  Published,
+  ReceiveOptions,
+  Settled,
+} from "./port.ts";
 import { ACKED, ENTRY_COLUMNS, entryId, FAILED, seqOf, stateAt, storedBytes, UNREAD } from "./rows.ts";
 
 /** An entry that is about to be written: its number in the inbox, and what it counts for. */
@@ -54,8 +64,8 @@ export interface Candidate {
 }
 
 const INSERT_ENTRY = `INSERT INTO icc_entries
-  (id, inbox_no, tenant_no, state, created_ms, expires_ms, bytes, carried_seq, msg_id, envelope)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant_no, msg_id, inbox_no) DO NOTHING`;
+  (id, inbox_no, tenant_no, state, is_action, created_ms, expires_ms, bytes, carried_seq, msg_id, envelope)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant_no, msg_id, inbox_no) DO NOTHING`;
 const COUNT_ENTRY = `UPDATE icc_inboxes SET last_seq = max(last_seq, ?), entries = entries + 1, bytes = bytes + ?
   WHERE inbox_no = ?`;
 const COUNT_COPY = `${COUNT_ENTRY} AND EXISTS (SELECT 1 FROM icc_entries WHERE id = ?)`;
@@ -116,12 +126,13 @@ export class Ledger {
   }
 
   /** Unread entries that are due, in their order, at most `entries_max`. */
-  async candidates(inbox: InboxState, entries_max: number, is_ordered: boolean): Promise<Candidate[]> {
+  async candidates(inbox: InboxState, entries_max: number, options: ReceiveOptions): Promise<Candidate[]> {
+    const { is_ordered, is_action = false } = options;
     const now_ms = this.#clock.epochMs();
     const rows = await this.#store.read(
       `SELECT id, bytes, deliveries, due_ms FROM icc_entries INDEXED BY icc_entries_unread
-        WHERE inbox_no = ? AND state = 0 AND expires_ms > ? ${is_ordered ? "" : "AND due_ms <= ?"} ORDER BY id LIMIT ?`,
-      [inbox.inbox_no, now_ms, ...(is_ordered ? [] : [now_ms]), entries_max],
+        WHERE inbox_no = ? AND state = 0 AND is_action = ? AND expires_ms > ? ${is_ordered ? "" : "AND due_ms <= ?"} ORDER BY id LIMIT ?`,
+      [inbox.inbox_no, is_action ? 1 : 0, now_ms, ...(is_ordered ? [] : [now_ms]), entries_max],
     );
     if (is_ordered && rows.some(({ due_ms }) => Number(due_ms) > now_ms)) return [];
     return rows.map(({ id, bytes, deliveries }) => ({
@@ -241,6 +252,16 @@ export class Ledger {
     }));
   }
 
+  /** Inboxes with unread entries that the platform applies. */
+  async actionInboxes(): Promise<InboxKey[]> {
+    const rows = await this.#store.read(
+      `SELECT DISTINCT tenant_id, name FROM icc_entries INDEXED BY icc_entries_actions
+        JOIN icc_inboxes ON icc_inboxes.inbox_no = icc_entries.inbox_no
+        JOIN icc_tenants ON icc_tenants.tenant_no = icc_inboxes.tenant_no WHERE state = 0 AND is_action = 1`,
+    );
+    return rows.map(({ tenant_id, name }) => ({ tenant_id: String(tenant_id), inbox: String(name) }));
+  }
+
   async facts(key: InboxKey): Promise<InboxFacts> {
     const state = await this.#inboxes.find(key);
     const [facts] = state === null ? [] : await this.#facts("inbox_no = ?", [state.inbox_no], 1);
@@ -282,7 +303,14 @@ export class Ledger {
       sql: INSERT_ENTRY,
       args: [
         ...[entryId(inbox.inbox_no, stream_seq), inbox.inbox_no, inbox.tenant.tenant_no, is_unread ? UNREAD : ACKED],
-        ...[now_ms, message.expires_ms, bytes, carried_seq, message.msg_id],
+        ...[
+          message.is_action === true && inbox === main.inbox ? 1 : 0,
+          now_ms,
+          message.expires_ms,
+          bytes,
+          carried_seq,
+          message.msg_id,
+        ],
         carried_seq === null ? message.envelope : null,
       ],
     });

@@ -32,6 +32,8 @@ export interface Outgoing extends InboxKey {
   readonly expires_ms: number;
   /** The entry is a record alone, acked from the start: nobody receives it. */
   readonly is_settled?: boolean;
+  /** The platform itself receives the entry, to apply it; receivers without `is_action` never get it. */
+  readonly is_action?: boolean;
   /** Further inboxes of the tenant that get the envelope in the same commit, or at the latest when the publish resolves. */
   readonly copies?: readonly string[];
 }
@@ -67,6 +69,8 @@ export interface ReceiveOptions {
   readonly max_deliver: number;
   /** Nothing is delivered while an earlier entry is held or waits. */
   readonly is_ordered: boolean;
+  /** Receives what the platform applies, and nothing else; absent: everything else. */
+  readonly is_action?: boolean;
 }
 
 /** One entry of an inbox, by the id of its message. */
@@ -164,6 +168,8 @@ export interface Bus {
   /** The inboxes of the tenant in which a message id stands, at most 100. */
   find(tenant_id: string, msg_id: string): Promise<Found[]>;
   facts(key: InboxKey): Promise<InboxFacts>;
+  /** Inboxes with unread entries that the platform applies. */
+  actionInboxes(): Promise<InboxKey[]>;
   /** The tenant's inboxes, in the order of their names, after a name. */
   inboxes(tenant_id: string, options: { readonly after: string; readonly inboxes_max: number }): Promise<InboxFacts[]>;
   deadLetters(
