@@ -3,7 +3,8 @@
  *
  * K1. Whoever makes something that needs an image does so in a batch that fails unless a row has the image (`ImageRows.use`).
  *     So what is read here after a row was deleted is complete.
- * K2. A pull holds its image by itself, from before its end until its row is committed (`Images.pull`).
+ * K2. A pull holds its image by itself, from before its end until its row is committed (`Images.pull`), and a version the release of
+ *     its profile (`Images.reserve`). So what is needed is read after the store has noted which images are held.
  */
 import { KeyedMutex } from "../base/concurrency.ts";
 import { errorText } from "../base/errors.ts";
@@ -56,8 +57,11 @@ export class KeptImages {
     const { images, needed, log } = this.#options;
     this.#kept = null;
     try {
-      const ids = await needed();
-      await images().keep(ids);
+      let ids: ReadonlySet<string> = new Set();
+      await images().keep(async () => {
+        ids = await needed();
+        return ids;
+      });
       this.#kept = ids;
     } catch (error) {
       log.warn("images of tenants, versions and containers not kept", { error: errorText(error) });

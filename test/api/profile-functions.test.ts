@@ -17,6 +17,7 @@ const DRY = recipes.add("dry", SAYS);
 const ONE = recipes.add("one", SAYS);
 const TWO = recipes.add("two", SAYS);
 const MOVED = recipes.add("moved", SAYS);
+const LEFT = recipes.add("left", { ...SAYS, verify: ["sleep 2"] });
 
 const daemon = new Daemon();
 const settings = { HEARTH_PROFILES_DIR: recipes.directory, HEARTH_CELLS: "0" };
@@ -256,6 +257,22 @@ describe("a build for functions", () => {
     expect((await byName("broken")).status).toBe(404);
   }, 120_000);
 
+  it("continues after its client has gone, and then no function is made", async () => {
+    const left = new AbortController();
+    const asked = fetch(`${daemon.url}/api/functions`, {
+      method: "POST",
+      headers: { "x-api-key": user.key, "content-type": "application/json" },
+      body: JSON.stringify({ name: "left", handler: "which-release", image: LEFT }),
+      signal: left.signal,
+    });
+    await eventually("the build runs", async () => (await profile(LEFT)).state === "building");
+    left.abort();
+    await expect(asked).rejects.toThrow();
+    await eventually("the release is there", async () => (await profile(LEFT)).state === "ready");
+    expect((await byName("left")).status).toBe(404);
+    expect(keptNames((await latest(LEFT)).image_id)).toEqual([]);
+  }, 120_000);
+
   it("that is killed with the daemon leaves no half of a function", async () => {
     const before = buildTraces(daemon.data_dir);
     const { body } = await create({ name: "stays", handler: "true" });
@@ -277,6 +294,35 @@ describe("a build for functions", () => {
 });
 
 describe("the release of a version", () => {
+  it("is let go of if no function was made with it", async () => {
+    const { image_id } = await latest(LEFT);
+    const { body } = await create({ name: "taken", handler: "true" });
+    const refusals = await Promise.all([
+      create({ name: "taken", image: LEFT }),
+      create({ name: "bad", image: LEFT, working_directory: "/none" }),
+      put(body.id, { image: LEFT, runtime: "nodejs" }),
+      user.deployments([{ name: "bad", image: LEFT, handler: "no-such-program" }]),
+    ]);
+    expect(refusals.map(({ status }) => status)).toEqual([409, 400, 400, 400]);
+    await eventually("the image store keeps it for nobody", () => keptNames(image_id).length === 0);
+    expect(mountsOf(daemon.leftovers(), image_id.slice(7))).toEqual([]);
+    await remove(body.id);
+  }, 120_000);
+
+  it("stays if the node loses the recipe of its profile", async () => {
+    const { body } = await create({ name: "orphan", image: FIRST });
+    await deployed(body.id);
+    expect(await daemon.stop()).toBe(0);
+    await daemon.start({ HEARTH_CELLS: "0" });
+    expect(await said("orphan")).toBe("first\n");
+    expect((await put(body.id, { timeout_seconds: 9 })).body).toMatchObject({ version: 2, image: FIRST });
+    expect(await said("orphan")).toBe("first\n");
+    expect((await put(body.id, { image: FIRST })).body.error).toBe(`image: unknown profile '${FIRST}' on this node`);
+    await remove(body.id);
+    expect(await daemon.stop()).toBe(0);
+    await daemon.start(settings);
+  }, 120_000);
+
   it("stays through rebuilds, promotions, prunings and kills, until it is named again, and a rollback returns to it", async () => {
     const first = await built(MOVED);
     const { body } = await create({ name: "moved", image: MOVED });

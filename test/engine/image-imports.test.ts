@@ -120,7 +120,7 @@ describe("an import of local files", () => {
   it("fails precisely, and can be repeated, if a layer without a file leaves the store meanwhile", async () => {
     const { imports, file, image, left } = await made();
     await imports.import(image([file(BASE)]));
-    await held.ground.images.keep(new Set());
+    await held.ground.images.keep(async () => new Set());
     const next = image([{ ...file(BASE), path: null }, file(TOP)], { reference: "docker.io/acme/next:1" });
     await expect(imports.import(next)).rejects.toMatchObject({
       code: "WRONG_STATE",

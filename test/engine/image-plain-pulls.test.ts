@@ -64,7 +64,7 @@ describe("a pull of uncompressed layers", () => {
     const has = (tenant_id: string, name: string) => tenant_images.has(tenant_id, `${registry.host}/${name}:1`);
     const gone = async () => {
       await tenant_images.free();
-      await ground.images.keep(new Set());
+      await ground.images.keep(async () => new Set());
       await eventually("nothing is left", async () => (await ground.stored()).layers === 0);
       expect([ground.notes(), readdirSync(`${root}/registry`)]).toEqual([[], []]);
     };

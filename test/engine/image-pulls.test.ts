@@ -125,16 +125,16 @@ describe("an image that nothing needs", () => {
     const one = held.registry.add("1", [BASE, TOP]);
     const two = held.registry.add("2", [BASE, MIDDLE]);
     const [first, second] = [await held.images.pull(held.of("app:1")), await held.images.pull(held.of("app:2"))];
-    await held.images.keep(new Set());
+    await held.images.keep(async () => new Set());
     expect(Object.keys((await held.stored()).images)).toHaveLength(2);
     first.release();
     first.release();
-    await held.images.keep(new Set());
+    await held.images.keep(async () => new Set());
     expect(await held.stored()).toEqual({ images: { [two.id]: [kept(two.id)] }, layers: 2, directories: 2 });
     second.release();
-    await held.images.keep(new Set([two.id, one.id]));
+    await held.images.keep(async () => new Set([two.id, one.id]));
     expect(await held.stored()).toMatchObject({ images: { [two.id]: [kept(two.id)] } });
-    await held.images.keep(new Set());
+    await held.images.keep(async () => new Set());
     expect(await held.stored()).toEqual(EMPTY);
   });
 
@@ -142,10 +142,10 @@ describe("an image that nothing needs", () => {
     const { id } = held.registry.add("1", [BASE]);
     (await held.images.pull(held.of("app:1"))).release();
     const entered = await held.images.enter(id);
-    await held.images.keep(new Set());
+    await held.images.keep(async () => new Set());
     expect(Object.keys((await held.stored()).images)).toEqual([id]);
     entered.leave();
-    await held.images.keep(new Set());
+    await held.images.keep(async () => new Set());
     expect(await held.stored()).toEqual(EMPTY);
   });
 
@@ -159,21 +159,62 @@ describe("an image that nothing needs", () => {
     await held.build("rmi", name);
     first.release();
     first.release();
-    await held.images.keep(new Set());
+    await held.images.keep(async () => new Set());
     expect((await held.stored()).images).toEqual({ [id]: [kept(id)] });
     second.release();
-    await held.images.keep(new Set());
+    await held.images.keep(async () => new Set());
     expect(await held.stored()).toEqual(EMPTY);
     for (const missing of [id, "0".repeat(64)]) {
       await expect(held.images.reserve(missing)).rejects.toMatchObject({ code: "NOT_FOUND" });
     }
   });
 
+  it("stays for one more time if its pull was released while the ids were read, and the listener is notified", async () => {
+    const { id } = held.registry.add("1", [BASE]);
+    const pulled = await held.images.pull(held.of("app:1"));
+    let idle_count = 0;
+    held.images.onIdle(() => void idle_count++);
+    await held.images.keep(async () => {
+      // Its row was committed after the rows were read.
+      pulled.release();
+      return new Set();
+    });
+    expect((await held.stored()).images).toEqual({ [id]: [kept(id)] });
+    expect(idle_count).toBe(1);
+    await held.images.keep(async () => new Set());
+    expect(await held.stored()).toEqual(EMPTY);
+  });
+
+  it("gets its name back if a reservation of it failed to become a need", async () => {
+    const { id } = held.registry.add("1", [BASE]);
+    await held.buildPull("app:1");
+    let idle_count = 0;
+    held.images.onIdle(() => void idle_count++);
+    const [first, second] = await Promise.all([held.images.reserve(id), held.images.reserve(id)]);
+    first.release();
+    expect(idle_count).toBe(0);
+    second.release();
+    expect(idle_count).toBe(1);
+    await held.images.keep(async () => new Set());
+    expect((await held.stored()).images).toEqual({ [id]: [`${held.host}/app:1`] });
+    const third = await held.images.reserve(id);
+    await held.images.keep(async () => new Set([id]));
+    third.release();
+    expect(idle_count).toBe(1);
+  });
+
+  it("rejects as the reader of the ids does, and removes nothing then", async () => {
+    const { id } = held.registry.add("1", [BASE]);
+    (await held.images.pull(held.of("app:1"))).release();
+    await expect(held.images.keep(() => Promise.reject(new Error("no rows")))).rejects.toThrow("no rows");
+    expect((await held.stored()).images).toEqual({ [id]: [kept(id)] });
+  });
+
   it("loses the name of this daemon alone if an operator gave it another", async () => {
     const { id } = held.registry.add("1", [BASE]);
     (await held.images.pull(held.of("app:1"))).release();
     await held.build("tag", id, "localhost/mine:1");
-    await held.images.keep(new Set());
+    await held.images.keep(async () => new Set());
     expect((await held.stored()).images).toEqual({ [id]: ["localhost/mine:1"] });
   });
 });
@@ -311,7 +352,7 @@ describe("a pull whose daemon is killed", () => {
   async function expectRecovered(): Promise<void> {
     // A note outlives a sweep that did not get the lock of the store; each later one tries again.
     await eventually("what is left is removed", async () => {
-      await held.images.keep(new Set());
+      await held.images.keep(async () => new Set());
       return held.notes().length === 0;
     });
     expect(held.processes()).toEqual([]);
@@ -364,7 +405,7 @@ describe("a pull whose daemon is killed", () => {
         // It may have ended before.
         if (!/SIGKILL/.test(String(error))) throw error;
       });
-      await held.images.keep(new Set());
+      await held.images.keep(async () => new Set());
       expect(await held.stored()).toEqual(EMPTY);
       expect(held.notes()).toEqual([]);
     }
@@ -376,7 +417,7 @@ describe("a pull whose daemon is killed", () => {
     await held.buildPull("app:1");
     held.registry.add("1", [TOP]);
     await crash("images.pull.stored", "app:1");
-    await held.images.keep(new Set());
+    await held.images.keep(async () => new Set());
     expect(await held.stored()).toEqual({ images: { [old.id]: [`${held.host}/app:1`] }, layers: 1, directories: 1 });
   });
 });

@@ -56,8 +56,9 @@ export async function makeImages(store: Store, own?: Images) {
     pinned: { id: "pinned" },
     isRelease: async () => true,
     onIdle: () => {},
-    keep: async (ids: ReadonlySet<string>) => {
+    keep: async (read: () => Promise<ReadonlySet<string>>) => {
       if (state.failure !== null) throw state.failure;
+      const ids = await read();
       const before = state.kept.at(-1)?.length ?? ids.size;
       state.disk_percent -= state.percent_each * Math.max(0, before - ids.size);
       state.kept.push([...ids].sort());

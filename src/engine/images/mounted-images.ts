@@ -3,7 +3,8 @@
  *
  * G1 A reference names the image that has it in the store now: it is looked up again after every change of the store.
  * G2 An image stays mounted while a container needs its mount. Unneeded, it stays while a remembered reference names it.
- * G3 The store keeps an image while it is pulled or exported, and until its pull or its reservation is released.
+ * G3 The store keeps an image while it is pulled or exported, and until its pull or its reservation is released. Who releases one
+ *    has noted before that the image is needed, so an image that was held when `keep` began to read what is needed stays.
  * G4 A container in a user namespace needs the layers and no mount. It takes them from the store's files if a name of this daemon
  *    keeps the image there; that name stays while the container needs the image.
  */
@@ -90,6 +91,8 @@ export class MountedImages implements Images {
   readonly #pulled = new Map<string, number>();
   /** Ids of images that `keep` would have removed, and containers needed. */
   readonly #blocked = new Set<string>();
+  /** Ids of images that `keep` would have removed, and G3 kept; and of those that a reservation named. */
+  readonly #reserved = new Set<string>();
   #onIdle: () => void = () => {};
 
   constructor(options: MountedImagesOptions) {
@@ -175,7 +178,9 @@ export class MountedImages implements Images {
       await this.#turns.run(KEEPING, async () => {
         const isKept = images.keptNames(await files.image(id)).length > 0;
         // Set-up keeps the pinned image without a tag.
-        if (!isKept && id !== this.#pinned?.id) await withLauncher((launcher) => images.name(launcher, id));
+        if (isKept || id === this.#pinned?.id) return;
+        this.#reserved.add(id);
+        await withLauncher((launcher) => images.name(launcher, id));
       });
       return held;
     } catch (error) {
@@ -202,17 +207,22 @@ export class MountedImages implements Images {
     return fileInLayers(await files.layerPaths(await files.image(id)), path);
   }
 
-  keep(ids: ReadonlySet<string>): Promise<void> {
-    return this.#turns.run(KEEPING, () => this.#keep(ids));
+  keep(read: () => Promise<ReadonlySet<string>>): Promise<void> {
+    return this.#turns.run(KEEPING, async () => {
+      const held = new Set(this.#pulled.keys());
+      await this.#keep(await read(), held);
+    });
   }
 
   onIdle(listener: () => void): void {
     this.#onIdle = listener;
   }
 
-  async #keep(ids: ReadonlySet<string>): Promise<void> {
+  /** `held`: images that were held when the ids were read (G3). */
+  async #keep(ids: ReadonlySet<string>, held: ReadonlySet<string>): Promise<void> {
     const { images, files, pulls, exports, log, withLauncher } = this.#options;
     this.#blocked.clear();
+    this.#reserved.clear();
     await pulls.begin();
     await exports.begin();
     for (const row of await files.images()) {
@@ -220,7 +230,11 @@ export class MountedImages implements Images {
       // Set-up keeps the pinned image without a tag.
       const isNeeded = row.id !== this.#pinned?.id && ids.has(row.id);
       if (isNeeded && kept.length === 0) await withLauncher((launcher) => images.name(launcher, row.id));
-      if (isNeeded || kept.length === 0 || this.#pulled.has(row.id)) continue;
+      if (isNeeded || kept.length === 0) continue;
+      if (held.has(row.id) || this.#pulled.has(row.id)) {
+        this.#reserved.add(row.id);
+        continue;
+      }
       try {
         if (await this.#forget(row.id)) await this.#unname(row.id, kept);
         else this.#blocked.add(row.id);
@@ -228,6 +242,11 @@ export class MountedImages implements Images {
         log.warn("image not removed", { image: row.id, error: errorText(error) });
       }
     }
+    for (const id of this.#reserved) if (!this.#pulled.has(id)) this.#noteIdle(this.#reserved, id);
+  }
+
+  #noteIdle(waiting: Set<string>, id: string): void {
+    if (waiting.delete(id)) this.#onIdle();
   }
 
   /** In turn with containers that take its layers (G4). */
@@ -255,8 +274,12 @@ export class MountedImages implements Images {
       if (isReleased) return;
       isReleased = true;
       const count = (this.#pulled.get(id) ?? 1) - 1;
-      if (count === 0) this.#pulled.delete(id);
-      else this.#pulled.set(id, count);
+      if (count > 0) {
+        this.#pulled.set(id, count);
+        return;
+      }
+      this.#pulled.delete(id);
+      this.#noteIdle(this.#reserved, id);
     };
     return { id, release };
   }
@@ -314,7 +337,7 @@ export class MountedImages implements Images {
       hasLeft = true;
       mount.users_count--;
       this.#unmountUnneeded(id);
-      if (mount.users_count === 0 && this.#blocked.delete(id)) this.#onIdle();
+      if (mount.users_count === 0) this.#noteIdle(this.#blocked, id);
     };
   }
 

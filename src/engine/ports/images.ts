@@ -144,12 +144,16 @@ export interface Images {
    */
   fileIn(id: string, path: string): Promise<string | null>;
   /**
-   * Keeps these images in the store, and of those that this daemon kept or pulled before no others: without another name they
-   * are removed with the layers that no other image has. Images that containers use, and unreleased pulls, stay until the
-   * next call: `onIdle` notifies when it can remove more. Set-up removes earlier releases that no daemon keeps.
+   * Keeps the images that `read` resolves to, and of those that this daemon kept or pulled before no others: without another name
+   * they are removed with the layers that no other image has. Images that containers use, and those whose pull or reservation was
+   * unreleased when `read` began, stay until the next call: `onIdle` notifies when it can remove more. Set-up removes earlier
+   * releases that no daemon keeps. Rejects as `read` does; then nothing is removed.
    */
-  keep(ids: ReadonlySet<string>): Promise<void>;
-  /** Calls `listener` when the last container of an image ends that `keep` could not remove for it. One listener. */
+  keep(read: () => Promise<ReadonlySet<string>>): Promise<void>;
+  /**
+   * Calls `listener` when the last container, pull or reservation of an image ends for which `keep` could not remove it, and of an
+   * image that a reservation named. One listener.
+   */
   onIdle(listener: () => void): void;
   /** Returns a text that changes with the store's images: while it is equal, earlier results of `find` hold. */
   state(): string;
