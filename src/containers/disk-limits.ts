@@ -34,7 +34,7 @@ async function limitDisk(
 
 /** Starts a container. The start sets the limit of the row, so a limit that came meanwhile is set again. */
 export async function startLimited(admission: Admission, parts: Parts, row: ContainerRow): Promise<Ended | null> {
-  const ended = await parts.engine.containers.start(row);
+  const ended = await parts.engine.containers.start({ ...row, has_socket: true });
   if (row.disk_limit_mb === null) await limitDisk(admission, parts, row);
   return ended;
 }

@@ -29,6 +29,8 @@ interface Side {
 
 /** Directory of a container's own files in its subvolume. */
 const UPPER = "upper";
+/** Directory that the first start makes where the image has none: each start mounts one of its own there. */
+const MOUNT_POINT = "run/hearth";
 
 export class Comparisons {
   readonly #options: ComparisonsOptions;
@@ -193,7 +195,7 @@ async function classify(
       if ((isTimesAlone || before === null || path === null) && isSameDirectory(was, is)) continue;
       if ((isImage || isHidden) && isSameFile(was, is)) continue;
       const change = changeOf(was, is);
-      if (change === null) continue;
+      if (change === null || (one === MOUNT_POINT && (is ?? was)?.type === "directory")) continue;
       const isMoved = one === path && before !== null && before !== path && change === "added";
       const entry = is ?? was;
       found.set(one, {

@@ -8,6 +8,7 @@ import { filesContract, plainTree } from "./contracts/files.ts";
 import { imagesContract } from "./contracts/images.ts";
 import { instancesContract, slowInstancesContract } from "./contracts/instances.ts";
 import { residentsContract } from "./contracts/residents.ts";
+import { socketsContract } from "./contracts/sockets.ts";
 import { poolInFile, storageContract } from "./contracts/storage.ts";
 
 for (const oci_runtime of ["crun", "runc"]) {
@@ -19,6 +20,7 @@ for (const oci_runtime of ["crun", "runc"]) {
 
     describe("images", () => imagesContract(booted));
     describe("containers", () => containersContract(booted));
+    describe("sockets", () => socketsContract(booted));
     describe("instances", () => {
       instancesContract(booted);
       if (oci_runtime === "crun") slowInstancesContract(booted);

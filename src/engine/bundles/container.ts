@@ -55,6 +55,9 @@ const FIRST_ID_ANNOTATION = "hearth.first-id";
 /** Notes the policy of its network, as JSON, for the same. */
 const NETWORK_ANNOTATION = "hearth.network";
 
+/** The directory of a container's socket, inside. */
+export const SOCKET_DIRECTORY = "/run/hearth";
+
 export interface Mount {
   /** A directory on this machine, as the launcher sees it. */
   readonly source: string;
@@ -84,6 +87,8 @@ export interface Placement {
   /** True if control groups here have a limit of its own for the memory of sockets. */
   readonly has_socket_limit: boolean;
   readonly mounts: readonly Mount[];
+  /** The directory of its socket, which it cannot write to; null for none. */
+  readonly socket: Mount | null;
   /** Null for none. */
   readonly gpus: PlacedGpus | null;
 }
@@ -128,7 +133,7 @@ export function writeContainerFiles(bundle: string, spec: ContainerSpec, placeme
 /** `config.json` of an API container (OCI runtime specification 1.0). */
 export function containerConfig(spec: ContainerSpec, placement: Placement, bundle: string): object {
   const { strict, read_only_root } = spec;
-  const { filter, user, gpus } = placement;
+  const { filter, user, gpus, socket } = placement;
   const bytes = spec.memory_limit_mb * 1024 * 1024;
   const capabilities = !strict ? CAPABILITIES : spec.user === null ? [] : USER_CAPABILITIES;
   const pts = [
@@ -179,6 +184,7 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
       bind(placement.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
       bind(`${bundle}/hosts`, "/etc/hosts", "ro", "noexec"),
       bind(`${bundle}/hostname`, "/etc/hostname", "ro", "noexec"),
+      ...(socket === null ? [] : [bind(socket.source, socket.target, "ro", "noexec")]),
       ...placement.mounts.map(({ source, target }) => bind(source, target, "rw", ...(user === null ? [] : ["idmap"]))),
       ...gpuMounts(gpus),
     ],

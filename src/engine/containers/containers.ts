@@ -38,6 +38,7 @@ import type {
   Publication,
   RemovalStep,
   RemovedResource,
+  SocketListener,
 } from "../ports/containers.ts";
 import type { OpenFiles } from "../ports/files.ts";
 import type { SnapshotPair, SnapshotPause, SubvolumeName } from "../ports/storage.ts";
@@ -49,6 +50,7 @@ import { LiveNetworks } from "./live-networks.ts";
 import { SegmentedLog } from "./log.ts";
 import { RunningContainers } from "./running.ts";
 import { ContainerRuns } from "./runs.ts";
+import { ContainerSockets } from "./sockets.ts";
 import { ContainerStarter } from "./starter.ts";
 import { PROBE, probeUserNamespaces } from "./user-namespace-probe.ts";
 import { checkTargets } from "./writable-root.ts";
@@ -65,6 +67,7 @@ export class LocalContainers implements Containers {
   readonly #starter: ContainerStarter;
   readonly #runs: ContainerRuns;
   readonly #running: RunningContainers;
+  readonly #sockets: ContainerSockets;
   /** Snapshots of one container take turns. */
   readonly #snapshots = new KeyedMutex();
   /** True once the boot has found the containers of an earlier process. */
@@ -75,7 +78,8 @@ export class LocalContainers implements Containers {
     this.#filters = new ContainerFilters(host);
     this.#starter = new ContainerStarter(host);
     this.#runs = new ContainerRuns(host, (id) => `${this.directory(id)}/exit`);
-    this.#running = new RunningContainers(host, this.#runs);
+    this.#sockets = new ContainerSockets(host);
+    this.#running = new RunningContainers(host, this.#runs, (id) => this.#sockets.end(id));
     this.networks = new LiveNetworks(host, this.#running, (run) => this.#runs.remains(run, false).bundle);
     this.#idle = new IdleRoots(
       (id, image) => this.#starter.mountIdle(id, image, () => this.#moving.has(id)),
@@ -156,9 +160,10 @@ export class LocalContainers implements Containers {
       }
       const isDead = slot === null || starting.has(bundle) || id === PROBE;
       const control = isDead ? null : await this.#connect(bundle).catch(() => null);
-      if (slot !== null && control !== null)
+      if (slot !== null && control !== null) {
+        this.#sockets.adopt(id, run);
         this.#running.hold({ id, run, slot, control, first_id, leaveImage: this.#host.images.hold(image_id) });
-      else this.#runs.doom(id, run, slot);
+      } else this.#runs.doom(id, run, slot);
     });
     if (runs.size > 0) {
       const { log } = this.#host.options;
@@ -209,6 +214,10 @@ export class LocalContainers implements Containers {
 
   processCount(tenant_id: string): number {
     return this.#host.tenants.processCount(tenant_id);
+  }
+
+  serveSockets(listener: SocketListener): void {
+    this.#sockets.serve(listener);
   }
 
   onEnded(listener: (id: string, ended: Ended) => void): void {
@@ -331,7 +340,9 @@ export class LocalContainers implements Containers {
       const targets = [...spec.volumes.map(({ target }) => target), ...writable, ...(spec.tmpfs ?? [])];
       await checkTargets(launcher, rootfs, targets);
       const gpus = await this.#starter.beginGpus(launcher, { spec, run, rootfs, taken }, slot.user?.first_id ?? 0);
-      await this.#host.task("startContainer", this.#starter.task(spec, run, { image, rootfs, slot, filter, gpus }));
+      const socket = await this.#sockets.begin(launcher, { spec, run, rootfs });
+      const started = { image, rootfs, slot, filter, gpus, socket };
+      await this.#host.task("startContainer", this.#starter.task(spec, run, started));
       // The next launcher does not see the root: what it started would run in an empty one.
       if (!launcher.isOpen) throw new AppError("INTERNAL", "launcher exited during the start");
       const control = await this.#connect(this.#runs.remains(run, false).bundle).catch(async (error) => {
@@ -340,6 +351,7 @@ export class LocalContainers implements Containers {
         return ended;
       });
       if (!(control instanceof ControlConnection)) {
+        this.#sockets.end(id);
         await this.#runs.remove(id, run, slot, false);
         leaveImage();
         return control;
@@ -348,6 +360,7 @@ export class LocalContainers implements Containers {
       this.#running.hold({ id, run, slot, control, first_id: slot.user?.first_id ?? 0, leaveImage });
       return null;
     } catch (cause) {
+      this.#sockets.end(id);
       await this.#runs.remove(id, run, slot, true);
       leaveImage();
       if (cause instanceof AppError && cause.code !== "INTERNAL") throw cause;

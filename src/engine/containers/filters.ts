@@ -53,6 +53,7 @@ export class ContainerFilters {
         filter: filters.rules(capabilities),
         has_socket_limit: false,
         mounts: [],
+        socket: null,
         gpus: null,
       };
       writeContainerFiles(bundle, spec, placement);

@@ -49,12 +49,15 @@ export class RunningContainers {
   /** Ends that are under way. */
   readonly #ending = new Underway();
   readonly #processLists: ProcessLists;
+  readonly #onEnding: (id: string) => void;
   #onEnded: (id: string, ended: Ended) => void = () => {};
   #isLettingGo = false;
 
-  constructor(host: EngineHost, runs: ContainerRuns) {
+  /** `onEnding`: called at the end of a container, before anything of it is removed. */
+  constructor(host: EngineHost, runs: ContainerRuns, onEnding: (id: string) => void) {
     this.#host = host;
     this.#runs = runs;
+    this.#onEnding = onEnding;
     this.#processLists = new ProcessLists((group) => host.task("processes", { group }));
   }
 
@@ -182,6 +185,7 @@ export class RunningContainers {
   async #end(running: Running): Promise<void> {
     if (this.#isLettingGo) return;
     const { id, run, slot } = running;
+    this.#onEnding(id);
     const ended = this.#runs.endOf(id, run) ?? this.#runs.killed(run);
     // If the daemon ends first, the next one removes the rest and reports the end.
     const tell = this.#runs.telling(id, run, slot);

@@ -6,7 +6,7 @@
 import { chmodSync, chownSync, constants, mkdirSync, readdirSync, rmdirSync, rmSync } from "node:fs";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
-import type { Placement } from "../bundles/container.ts";
+import type { Mount, Placement } from "../bundles/container.ts";
 import { makeNodes, type PlacedGpus, placeNodes, removeNodes } from "../gpu/edits.ts";
 import type { TakenGpus } from "../gpu/gpus.ts";
 import { resolveTarget } from "../gpu/targets.ts";
@@ -29,6 +29,7 @@ export interface StartParts {
   readonly slot: NetworkSlot;
   readonly filter: Filter;
   readonly gpus: PlacedGpus | null;
+  readonly socket: Mount | null;
 }
 
 interface GpuPlace {
@@ -179,7 +180,7 @@ export class ContainerStarter {
   #placement(
     { volumes, network, dns }: ContainerSpec,
     run: string,
-    { image, rootfs, slot, filter, gpus }: StartParts,
+    { image, rootfs, slot, filter, gpus, socket }: StartParts,
   ): Placement {
     const { options, resolv_conf, member_resolv_conf, tenants, groups, storage } = this.#host;
     return {
@@ -196,6 +197,7 @@ export class ContainerStarter {
       filter,
       has_socket_limit: groups.sockets === "own",
       mounts: volumes.map(({ id, target, kind = "volumes" }) => ({ source: storage.subvolume(kind, id), target })),
+      socket,
       gpus,
     };
   }

@@ -43,7 +43,11 @@ export async function probeUserNamespaces(
     const { layers: lower, reference } = image;
     if (lower.length === 0) throw new AppError("START_FAILED", `unknown layers of ${reference}`);
     const rootfs = await starter.mount(await host.launcher(), PROBE, { lower, user: slot.user });
-    await look(parts, await start(parts, run, { image, rootfs, slot, filter, gpus: null }), slot.user.first_id);
+    await look(
+      parts,
+      await start(parts, run, { image, rootfs, slot, filter, gpus: null, socket: null }),
+      slot.user.first_id,
+    );
   } finally {
     await starter.unmount(PROBE);
     await host.within(

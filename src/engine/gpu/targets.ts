@@ -1,6 +1,6 @@
 /**
  * Places inside a container where files of this machine are mounted. CDI files name paths such as /lib/firmware, and in many
- * images /lib is a link: links are followed as inside of the container. Its root does not change meanwhile.
+ * images /lib is a link, as /run is in some: links are followed as inside of the container. Its root does not change meanwhile.
  */
 import { lstat, readlink } from "node:fs/promises";
 import { AppError } from "../../base/errors.ts";
@@ -13,7 +13,7 @@ const LINKS_MAX = 40;
  * mounted later. Rejects with START_FAILED if it leads to or below one of them, or to what is the kernel's.
  */
 export async function resolveTarget(root: string, target: string, closed: readonly string[]): Promise<string> {
-  const failed = (why: string) => new AppError("START_FAILED", `GPU file ${target}: ${why}`);
+  const failed = (why: string) => new AppError("START_FAILED", `mount of ${target}: ${why}`);
   const left = target.split("/").filter((part) => part !== "");
   let resolved: string[] = [];
   for (let links = 0, part = left.shift(); part !== undefined; part = left.shift()) {

@@ -65,6 +65,24 @@ export interface ContainerSpec extends GpuRequest {
   readonly volumes: readonly { readonly id: string; readonly target: string; readonly kind?: SubvolumeKind }[];
   /** Directories that are an empty tmpfs, also below a root that can be written to. */
   readonly tmpfs?: readonly string[];
+  /** True: it sees the socket of `Containers.serveSockets` in /run/hearth. Absent: it has no such directory. */
+  readonly has_socket?: boolean;
+}
+
+/** A unix socket that one running container sees as /run/hearth/icc.sock. */
+export interface ContainerSocket {
+  readonly container_id: string;
+  readonly tenant_id: string;
+  /** Path on this machine. Only root reaches its directory, and the container, which cannot write to it. */
+  readonly path: string;
+}
+
+/** Listens on the sockets of containers. Its calls never throw. */
+export interface SocketListener {
+  /** Listens before the first process of a container starts, and on that of each container that runs already. */
+  open(socket: ContainerSocket): void;
+  /** Ends the socket of a container that has ended, or did not start, and all its connections. */
+  close(container_id: string): void;
 }
 
 /** A running container whose names other containers of its tenant resolve. */
@@ -242,6 +260,11 @@ export interface Containers {
   rename(id: string, new_name: string): boolean;
   /** The running containers of a tenant that have names. */
   names(tenant_id: string): readonly NamedContainer[];
+  /**
+   * Sets the one listener on the sockets of containers with `has_socket`. A container of an earlier version of the daemon has
+   * none, nor has one whose root or volumes have something else in the place of /run/hearth.
+   */
+  serveSockets(listener: SocketListener): void;
   /** One listener, told of every end of a container that was live. */
   onEnded(listener: (id: string, ended: Ended) => void): void;
   /** Returns the end of a container that ended without a daemon. Null: unknown, as after a reboot of the machine. */

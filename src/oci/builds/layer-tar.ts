@@ -30,9 +30,9 @@ const XATTR = "SCHILY.xattr.";
 const OPAQUE = "trusted.overlay.opaque";
 const CAPABILITY = "security.capability";
 const WHITEOUT = ".wh.";
-/** Files of every container, and directories for file systems of the kernel (L3). */
+/** Files of every container, and directories for file systems of the kernel and the socket of a container (L3). */
 const MOUNTED_FILES = new Set(["etc/hosts", "etc/hostname", "etc/resolv.conf"]);
-const MOUNTED_DIRECTORIES = ["dev", "proc", "sys"];
+const MOUNTED_DIRECTORIES = ["dev", "proc", "sys", "run/hearth"];
 /** VFS_CAP_REVISION_3 of include/uapi/linux/capability.h, whose data end with the id of a root. */
 const REVISION_2 = 0x02;
 const REVISION_3 = 0x03;
