@@ -11,6 +11,7 @@ import { EDGE_LIMITS } from "./edge-limits.ts";
 import { ENGINE_LIMITS } from "./engine-limits.ts";
 import { FUNCTION_LIMITS } from "./function-limits.ts";
 import { HEALTH_LIMITS } from "./health-limits.ts";
+import { ICC_SOCKET_LIMITS } from "./icc-socket-limits.ts";
 import { IMAGE_LIMITS } from "./image-limits.ts";
 import { KERNEL_LIMITS } from "./kernel-limits.ts";
 import { NETWORK_LIMITS } from "./network-limits.ts";
@@ -476,6 +477,7 @@ export const LIMITS = {
   ...CLI_LIMITS,
   ...CODE_LIMITS,
   ...FUNCTION_LIMITS,
+  ...ICC_SOCKET_LIMITS,
   ...IMAGE_LIMITS,
   ...KERNEL_LIMITS,
   ...SNAPSHOT_LIMITS,

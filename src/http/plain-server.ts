@@ -27,15 +27,18 @@ export interface PlainHandlers {
   open(incoming: IncomingMessage, socket: Socket, head: Buffer): void;
 }
 
-export interface PlainServerOptions extends PlainHandlers {
-  readonly host: string;
-  readonly port: number;
-  readonly connections_max: number;
+interface ServerParts extends PlainHandlers {
   /** A connection on which no byte moves for so long is closed. */
   readonly idle_ms: number;
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+}
+
+export interface PlainServerOptions extends ServerParts {
+  readonly host: string;
+  readonly port: number;
+  readonly connections_max: number;
 }
 
 export interface PlainServer extends Reachable {
@@ -62,9 +65,8 @@ export function noteAuthenticated({ socket }: IncomingMessage): void {
   authenticated(socket);
 }
 
-/** Throws INTERNAL with the address and the reason when it cannot be bound. */
-export async function listenPlainly(options: PlainServerOptions): Promise<PlainServer> {
-  const { host, port, clock, ids, log, connections_max, handle, isUpgrade, open, idle_ms } = options;
+/** An HTTP server that accepts nothing yet, and its open connections. */
+export function makePlainServer({ clock, ids, log, handle, isUpgrade, open, idle_ms }: ServerParts) {
   const listener = (isExpecting: boolean) =>
     unlessCrowded((incoming, outgoing) => {
       boundChunks(incoming, clock);
@@ -96,6 +98,16 @@ export async function listenPlainly(options: PlainServerOptions): Promise<PlainS
     sockets.add(socket);
     socket.once("close", () => sockets.delete(socket));
   });
+  const endAll = (): void => {
+    for (const socket of sockets) socket.destroy();
+  };
+  return { server, endAll };
+}
+
+/** Throws INTERNAL with the address and the reason when it cannot be bound. */
+export async function listenPlainly(options: PlainServerOptions): Promise<PlainServer> {
+  const { host, port, clock, connections_max } = options;
+  const { server, endAll } = makePlainServer(options);
   // It keeps itself up to date with the server's connections.
   new Connections(server, { connections_max });
   server.maxConnections = connections_max + BACKLOG;
@@ -106,8 +118,6 @@ export async function listenPlainly(options: PlainServerOptions): Promise<PlainS
     take: (socket) => server.emit("connection", socket),
     unreached: () => firstUnreached(server, host, bound_port, clock),
     stopAccepting: () => void server.close(),
-    close: () => {
-      for (const socket of sockets) socket.destroy();
-    },
+    close: endAll,
   };
 }

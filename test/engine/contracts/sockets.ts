@@ -146,6 +146,18 @@ export function socketsContract({ engine }: BootedEngine): void {
     expect([...echo.servers.keys()]).toEqual([]);
   });
 
+  it("starts without one where the disk is too full for the mount point", async () => {
+    await start("full", { has_socket: false, disk_limit_mb: 16 });
+    await said("full", "rm -rf /run; mkdir /run; head -c 40M /dev/urandom > /a; for i in $(seq 3000); do echo > /f$i; done");
+    await containers.kill("full");
+    expect(await start("full", { disk_limit_mb: 16 })).toBeNull();
+    expect(await said("full", ASK)).toBe("FileNotFoundError");
+    await said("full", "rm /a /f*");
+    await containers.kill("full");
+    await start("full", { disk_limit_mb: 16 });
+    expect(await said("full", ASK)).toBe("full of default");
+  });
+
   it("follows a link in the place of /run, inside of the container", async () => {
     await start("linked", { has_socket: false });
     await said("linked", "rm -rf /run; mkdir -p /var/real; ln -s ../var/real /run");

@@ -1,0 +1,421 @@
+/** HTTP on the sockets of containers, on sockets in a directory of the test and with messages in memory. */
+import { mkdirSync, mkdtempSync, rmSync, statSync } from "node:fs";
+import { type IncomingHttpHeaders, request } from "node:http";
+import { connect, type Socket } from "node:net";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { type Clock, systemClock } from "../../src/base/clock.ts";
+import { AppError } from "../../src/base/errors.ts";
+import { randomIds } from "../../src/base/ids.ts";
+import { LIMITS } from "../../src/base/limits.ts";
+import { type PeerServer, servePeers } from "../../src/http/peer-server.ts";
+import { plainRefusal } from "../../src/http/plain-server.ts";
+import { LocalRates } from "../../src/http/rates.ts";
+import type { Delivered, Inside, Self, StateEntry } from "../../src/icc/inside/inside.ts";
+import { ContainerListeners } from "../../src/icc/inside/listener.ts";
+import { InsideServer } from "../../src/icc/inside/routes.ts";
+import { eventually } from "../support/daemon.ts";
+
+const log = { debug() {}, info() {}, warn() {}, error() {} };
+const ids = randomIds();
+
+/** Messages in memory: what is published to a container is received there. */
+class Memory implements Inside {
+  readonly calls: unknown[] = [];
+  readonly inboxes = new Map<string, Delivered[]>();
+  readonly waiting = new Set<() => void>();
+  waiting_count = 0;
+
+  async self({ tenant_id, container_id }: Self) {
+    return { tenant_id, container_id };
+  }
+  async publish({ container_id }: Self, message: Parameters<Inside["publish"]>[1]) {
+    if ("envelope_b64" in message) return { envelope: message.envelope_b64 };
+    if (message.from !== undefined && message.from !== container_id) throw new AppError("FORBIDDEN", "not yourself");
+    const inbox = this.inboxes.get(message.to) ?? [];
+    this.inboxes.set(message.to, inbox);
+    const stream_seq = inbox.length + 1;
+    const { payload, type } = message;
+    inbox.push({ msg_id: `m${stream_seq}`, stream_seq, lease: "l", from: container_id, type, payload });
+    for (const wake of this.waiting) wake();
+    return { stream_seq };
+  }
+  async receive({ container_id }: Self, asked: Parameters<Inside["receive"]>[1], signal: AbortSignal) {
+    this.calls.push(asked);
+    const { max, wait_ms } = asked;
+    const take = () => this.inboxes.get(container_id)?.splice(0, max) ?? [];
+    const found = take();
+    if (found.length > 0 || wait_ms === 0) return found;
+    await this.wait(wait_ms, signal);
+    return take();
+  }
+  async wait(wait_ms: number, signal: AbortSignal) {
+    this.waiting_count++;
+    await new Promise<void>((resolve) => {
+      this.waiting.add(resolve);
+      signal.addEventListener("abort", () => resolve());
+      systemClock.after(wait_ms, resolve);
+    });
+    this.waiting_count--;
+  }
+  async deliveries(self: Self, { inbox }: { inbox: string | null }, signal: AbortSignal) {
+    if (inbox !== null) throw new AppError("NOT_FOUND", "no such inbox");
+    return this.#deliveries(self, signal);
+  }
+  async *#deliveries(self: Self, signal: AbortSignal): AsyncGenerator<Delivered> {
+    while (!signal.aborted) {
+      const asked = { inbox: null, max: 1, wait_ms: 60_000, lease_ms: null, ordered: false };
+      yield* await this.receive(self, asked, signal);
+    }
+  }
+  async settle(_: Self, asked: object) {
+    return { ...asked };
+  }
+  async request(_: Self, message: object, timeout_ms: number | null): Promise<never> {
+    throw new AppError("TIMEOUT", `no reply to ${JSON.stringify(message)} in ${timeout_ms} ms`);
+  }
+  async reply(_: Self, asked: object) {
+    return { ...asked };
+  }
+  async subscribe(_: Self, topic: string) {
+    return { topic, on: true };
+  }
+  async unsubscribe(_: Self, topic: string) {
+    return { topic, on: false };
+  }
+  async states(_: Self, prefix: string) {
+    return [{ key: `${prefix}a`, version: 1 }];
+  }
+  async state(_: Self, key: string): Promise<StateEntry> {
+    throw new AppError("NOT_FOUND", `no key ${key}`);
+  }
+  async putState(_: Self, key: string, write: object) {
+    return { key, version: 1, ...write };
+  }
+  async deleteState(_: Self, key: string) {
+    return { key };
+  }
+  async watchStates(_: Self, prefix: string): Promise<AsyncIterable<StateEntry>> {
+    return (async function* () {
+      yield { key: `${prefix}a`, version: 1 };
+    })();
+  }
+}
+
+interface Reply {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  // biome-ignore lint/suspicious/noExplicitAny: tests look into answers of every shape.
+  readonly body: any;
+}
+
+describe("the socket of a container", () => {
+  let directory = "";
+  let inside = new Memory();
+  let server: InsideServer;
+  let peers: PeerServer<Self>;
+  let listeners: ContainerListeners;
+  const opened = new Set<Socket>();
+
+  const make = (clock: Clock = systemClock) => {
+    const refusal = (thrown: unknown) => plainRefusal(thrown, ids, log);
+    server = new InsideServer({ inside, clock, log, rates: new LocalRates(clock), refusal });
+    peers = servePeers<Self>({
+      ...{ clock, ids, log, idle_ms: LIMITS.icc_socket_idle_ms },
+      handle: (self, incoming, outgoing) => void server.handle(self, incoming, outgoing),
+    });
+    listeners = new ContainerListeners({ clock, log, take: peers.take, refusal: peers.refusal });
+  };
+  const pathOf = (id: string) => `${directory}/${id}/icc.sock`;
+  const open = (container_id: string, tenant_id = "ten_a") => {
+    mkdirSync(`${directory}/${container_id}`, { recursive: true });
+    listeners.open({ container_id, tenant_id, path: pathOf(container_id) });
+  };
+  const call = (id: string, method: string, path: string, body?: unknown, headers = {}): Promise<Reply> =>
+    new Promise((resolve, reject) => {
+      const text = body === undefined ? "" : typeof body === "string" ? body : JSON.stringify(body);
+      const options = {
+        agent: false as const,
+        socketPath: pathOf(id),
+        method,
+        path,
+        headers: { ...headers, "content-length": text.length },
+      };
+      const asked = request(options, async (response) => {
+        const chunks: Buffer[] = [];
+        for await (const chunk of response) chunks.push(chunk);
+        const sent = Buffer.concat(chunks).toString();
+        const isJson = response.headers["content-type"] === "application/json";
+        const { statusCode: status = 0, headers } = response;
+        resolve({ status, headers, body: isJson ? JSON.parse(sent) : sent });
+      });
+      asked.on("error", reject);
+      asked.end(text);
+    });
+  /** A connection of bytes; what came, and whether it has ended. */
+  const raw = (id: string, bytes = "") => {
+    const socket = connect({ path: pathOf(id) });
+    opened.add(socket);
+    const seen = { text: "", isOver: false, isOpen: false };
+    socket.on("connect", () => {
+      seen.isOpen = true;
+    });
+    socket.on("data", (chunk) => {
+      seen.text += chunk;
+    });
+    socket.on("error", () => {});
+    socket.on("close", () => {
+      seen.isOver = true;
+    });
+    socket.write(bytes);
+    return { socket, seen };
+  };
+
+  beforeEach(() => {
+    directory = mkdtempSync("/tmp/hearth-inside-");
+    inside = new Memory();
+    make();
+  });
+  afterEach(() => {
+    for (const socket of opened) socket.destroy();
+    opened.clear();
+    listeners.closeAll();
+    peers.close();
+    rmSync(directory, { recursive: true });
+  });
+
+  it("answers each container as itself, whatever headers, paths and bodies say", async () => {
+    open("ctr_a");
+    open("ctr_b", "ten_b");
+    const forged = { "x-tenant-id": "ten_a", "x-api-key": "k", authorization: "Bearer ctr_a", host: "ctr_a" };
+    const said = await call("ctr_b", "GET", "/v1/self?container_id=ctr_a", undefined, forged);
+    expect(said).toMatchObject({ status: 200, body: { tenant_id: "ten_b", container_id: "ctr_b" } });
+    const message = { to: "ctr_b", type: "note", payload: { n: 1 } };
+    expect(await call("ctr_a", "POST", "/v1/messages", message)).toMatchObject({
+      status: 200,
+      body: { stream_seq: 1 },
+    });
+    expect(await call("ctr_a", "POST", "/v1/messages", { ...message, from: "ctr_b" })).toMatchObject({
+      status: 403,
+      body: { error_code: "FORBIDDEN", request_id: expect.stringMatching(/^req_/), retryable: false },
+    });
+    const { body } = await call("ctr_b", "POST", "/v1/receive", {});
+    expect(body.messages).toMatchObject([{ from: "ctr_a", payload: { n: 1 }, msg_id: "m1" }]);
+    expect(inside.calls).toEqual([{ inbox: null, max: 1, wait_ms: 0, lease_ms: null, ordered: false }]);
+  });
+
+  it("serves every route of its list, and refuses what is none in the shape of the API's errors", async () => {
+    open("ctr_a");
+    const on = (method: string, path: string, body?: unknown) => call("ctr_a", method, path, body);
+    const { body } = await on("GET", "/v1");
+    expect(body.routes.map(({ method, path }: Record<string, string>) => `${method} ${path}`)).toContain(
+      "POST /v1/ack",
+    );
+    const settled = { inbox: null, msg_id: "m", action: "nack", lease: null, reason: null, requeue: true, delay_ms: 5 };
+    const nack = await on("POST", "/v1/ack", { msg_id: "m", action: "nack", requeue: true, delay_ms: 5 });
+    expect(nack.body).toEqual(settled);
+    expect((await on("POST", "/v1/request", { to: "x", type: "t", timeout_ms: 5 })).status).toBe(504);
+    expect((await on("POST", "/v1/reply", { msg_id: "m", payload: [1] })).body).toMatchObject({
+      payload: [1],
+      to: null,
+    });
+    expect((await on("PUT", "/v1/topics/news")).body).toEqual({ topic: "news", on: true });
+    expect((await on("DELETE", "/v1/topics/news")).body).toEqual({ topic: "news", on: false });
+    expect((await on("GET", "/v1/state?prefix=x.")).body).toEqual({ entries: [{ key: "x.a", version: 1 }] });
+    expect((await on("GET", "/v1/state/a")).status).toBe(404);
+    expect((await on("PUT", "/v1/state/a", { value: null, if_version: 0 })).body).toMatchObject({ value: null });
+    expect((await on("DELETE", "/v1/state/a")).body).toEqual({ key: "a" });
+    expect((await on("GET", "/v1/state?watch=1")).body).toContain('event: state\nid: 1\ndata: {"key":"a","version":1}');
+    expect((await on("POST", "/v1/messages", { envelope_b64: "AA==" })).body).toEqual({ envelope: "AA==" });
+    for (const [method, path, sent, status, error_code] of [
+      ["GET", "/v2", undefined, 404, "NOT_FOUND"],
+      ["GET", "/api/containers", undefined, 404, "NOT_FOUND"],
+      ["GET", "/v1/../v1/self", undefined, 404, "NOT_FOUND"],
+      ["PATCH", "/v1/self", undefined, 405, "METHOD_NOT_ALLOWED"],
+      ["GET", "/v1/state/%zz", undefined, 400, "INVALID_ARGUMENT"],
+      ["GET", "/v1/state/%2e%2e%2fx", undefined, 400, "INVALID_ARGUMENT"],
+      ["PUT", "/v1/topics/A", undefined, 400, "INVALID_ARGUMENT"],
+      ["POST", "/v1/messages", "{", 400, "INVALID_JSON"],
+      ["POST", "/v1/messages", {}, 422, "UNPROCESSABLE_ENTITY"],
+      ["POST", "/v1/messages", { envelope_b64: "AA==", to: "x" }, 400, "INVALID_ARGUMENT"],
+      ["POST", "/v1/messages", { to: "x", type: "t", tenant_id: "ten_b" }, 422, "UNPROCESSABLE_ENTITY"],
+      ["POST", "/v1/receive", { wait_ms: 10 * 3_600_000 }, 400, "INVALID_ARGUMENT"],
+      ["POST", "/v1/receive", { max: 1_000_000 }, 400, "INVALID_ARGUMENT"],
+      ["GET", "/v1/stream?inbox=queue:x", undefined, 404, "NOT_FOUND"],
+      ["POST", "/v1/messages", `"${"x".repeat(LIMITS.icc_socket_body_bytes_max)}"`, 413, "BODY_TOO_LARGE"],
+    ] as const) {
+      const answer = await on(method, path, sent);
+      expect([method, path, answer.status, answer.body.error_code]).toEqual([method, path, status, error_code]);
+    }
+  });
+
+  it("takes a message of 1 MiB as base64, also in chunks and after 100 Continue", async () => {
+    open("ctr_a");
+    const envelope_b64 = Buffer.alloc(1024 * 1024).toString("base64");
+    const headers = { expect: "100-continue" };
+    const answer = await call("ctr_a", "POST", "/v1/messages", { envelope_b64 }, headers);
+    expect([answer.status, answer.body.envelope.length]).toEqual([200, envelope_b64.length]);
+  });
+
+  it("answers a poll when a message comes, and ends it with its client", async () => {
+    open("ctr_a");
+    const poll = call("ctr_a", "POST", "/v1/receive", { wait_ms: 60_000 });
+    await eventually("the poll waits", () => inside.waiting_count === 1);
+    await call("ctr_a", "POST", "/v1/messages", { to: "ctr_a", type: "t" });
+    expect((await poll).body.messages).toHaveLength(1);
+    const body = JSON.stringify({ wait_ms: 60_000 });
+    const polled = `POST /v1/receive HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
+    const gone = Array.from({ length: 20 }, () => raw("ctr_a", polled));
+    await eventually("they wait", () => inside.waiting_count === 20);
+    for (const { socket } of gone) socket.destroy();
+    await eventually("they have ended", () => inside.waiting_count === 0 && server.active_count === 0);
+  });
+
+  it("streams messages as events, and ends the stream with its client", async () => {
+    open("ctr_a");
+    const { seen, socket } = raw("ctr_a", "GET /v1/stream HTTP/1.1\r\nhost: x\r\n\r\n");
+    await eventually("the stream waits", () => inside.waiting_count === 1);
+    for (const payload of [1, 2]) await call("ctr_a", "POST", "/v1/messages", { to: "ctr_a", type: "t", payload });
+    await eventually("both came", () => seen.text.includes('"payload":2'));
+    expect(seen.text).toContain('event: message\nid: 1\ndata: {"msg_id":"m1"');
+    expect(seen.text).toContain("content-type: text/event-stream");
+    socket.destroy();
+    await eventually("it has ended", () => server.active_count === 0 && inside.waiting_count === 0);
+  });
+
+  it("keeps 32 connections of a container, refuses others with the reason, and serves other containers", async () => {
+    open("ctr_a");
+    open("ctr_b");
+    const max = LIMITS.icc_connections_per_container_max;
+    const all = Array.from({ length: 200 }, () => raw("ctr_a"));
+    await eventually("the others have ended", () => all.filter(({ seen }) => seen.isOver).length === all.length - max);
+    const told = all.filter(({ seen }) => seen.text.startsWith("HTTP/1.1 429 ") && seen.text.includes("(limit 32)"));
+    expect(told.length).toBeGreaterThan(0);
+    expect(listeners.counts).toEqual({ sockets_count: 2, connections_count: max });
+    expect((await call("ctr_b", "GET", "/v1/self")).status).toBe(200);
+    for (const { socket } of all) socket.destroy();
+    await eventually("all have ended", () => listeners.counts.connections_count === 0);
+    expect((await call("ctr_a", "GET", "/v1/self")).status).toBe(200);
+  });
+
+  it("bounds the connections of a tenant's containers together, and leaves others theirs", async () => {
+    const { icc_connections_per_tenant_max: tenant_max, icc_connections_per_container_max: own_max } = LIMITS;
+    const containers = Array.from({ length: tenant_max / own_max }, (_, i) => `ctr_${i}`);
+    for (const id of containers) open(id);
+    open("ctr_more");
+    open("ctr_other", "ten_b");
+    // Slower than the bound of new connections.
+    for (const id of containers) {
+      const made = Array.from({ length: own_max }, () => raw(id));
+      await eventually("they stand", () => made.every(({ seen }) => seen.isOpen));
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    await eventually("all are served", () => listeners.counts.connections_count === tenant_max);
+    expect(await call("ctr_more", "GET", "/v1/self")).toMatchObject({
+      status: 429,
+      body: { error_code: "CONCURRENCY_LIMIT", error: expect.stringContaining("tenant's containers (limit 1024)") },
+    });
+    expect((await call("ctr_other", "GET", "/v1/self")).status).toBe(200);
+  });
+
+  it("does not listen to a container that connects too fast, until the second is over", async () => {
+    open("ctr_a");
+    open("ctr_b");
+    const isListening = () => statSync(pathOf("ctr_a"), { throwIfNoEntry: false }) !== undefined;
+    // The kernel refuses those above the backlog by itself.
+    for (let count = 0; count < LIMITS.icc_connects_per_container_max * 2 && isListening(); count += 25) {
+      const flood = Array.from({ length: 25 }, () => raw("ctr_a"));
+      await eventually("they are answered", () => flood.every(({ seen }) => seen.isOpen || seen.isOver));
+      for (const { socket } of flood) socket.destroy();
+    }
+    expect(isListening()).toBe(false);
+    expect((await call("ctr_b", "GET", "/v1/self")).status).toBe(200);
+    await expect(call("ctr_a", "GET", "/v1/self")).rejects.toThrow(/ENOENT|ECONNREFUSED/);
+    await eventually("it listens again", () =>
+      call("ctr_a", "GET", "/v1/self").then(
+        ({ status }) => status === 200,
+        () => false,
+      ),
+    );
+  });
+
+  it("slows a container that asks too fast down, and refuses nothing", async () => {
+    open("ctr_a");
+    const count = LIMITS.icc_requests_per_container_max * 2;
+    const line = "GET /v1/self HTTP/1.1\r\nhost: x\r\n\r\n";
+    const begun_ms = performance.now();
+    let answered = 0;
+    await Promise.all(
+      Array.from({ length: 25 }, async () => {
+        const { seen, socket } = raw("ctr_a");
+        for (let i = 1; i <= count / 25; i++) {
+          socket.write(line);
+          await eventually("an answer", () => seen.text.split("HTTP/1.1 200").length === i + 1);
+          answered++;
+        }
+      }),
+    );
+    expect(answered).toBe(count);
+    expect(performance.now() - begun_ms).toBeGreaterThan(LIMITS.icc_requests_window_ms);
+  });
+
+  it("cuts slow headers and bodies, refuses large headers, and bytes that are no HTTP", async () => {
+    open("ctr_a");
+    const huge = raw("ctr_a", `GET /v1/self HTTP/1.1\r\nx: ${"y".repeat(LIMITS.header_bytes_max + 1)}\r\n\r\n`);
+    await eventually("it is refused", () => huge.seen.isOver);
+    expect(huge.seen.text).toMatch(/^HTTP\/1.1 431 [\s\S]*HEADERS_TOO_LARGE/);
+    const noise = raw("ctr_a", "\0\0\0\0\r\n\r\n");
+    await eventually("it is refused", () => noise.seen.isOver);
+    expect(noise.seen.text).toMatch(/^HTTP\/1.1 400 [\s\S]*MALFORMED_REQUEST/);
+    const upgrade = "GET /v1/stream HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
+    expect(await eventually("it is a plain request", () => raw("ctr_a", upgrade).seen)).toBeDefined();
+    // Node looks at both deadlines each second.
+    const slow = raw("ctr_a", "GET /v1/self HTTP/1.1\r\nx: ");
+    const ticking = setInterval(() => slow.socket.write("y"), 200);
+    await eventually("the slow headers are cut", () => slow.seen.isOver, LIMITS.headers_timeout_ms + 5_000);
+    clearInterval(ticking);
+    expect(slow.seen.text).toContain("REQUEST_TIMEOUT");
+  }, 60_000);
+
+  it("ends its connections with the container, and polls and streams with the daemon", async () => {
+    open("ctr_a");
+    open("ctr_b");
+    const a = raw("ctr_a", "GET /v1/stream HTTP/1.1\r\nhost: x\r\n\r\n");
+    const idle = raw("ctr_a");
+    await eventually("the stream waits", () => inside.waiting_count === 1 && listeners.counts.connections_count === 2);
+    listeners.close("ctr_a");
+    await eventually("both have ended", () => a.seen.isOver && idle.seen.isOver && inside.waiting_count === 0);
+    await expect(call("ctr_a", "GET", "/v1/self")).rejects.toThrow(/ENOENT|ECONNREFUSED/);
+    const poll = call("ctr_b", "POST", "/v1/receive", { wait_ms: 60_000 });
+    const stream = raw("ctr_b", "GET /v1/stream HTTP/1.1\r\nhost: x\r\n\r\n");
+    const kept = raw("ctr_b");
+    await eventually("both wait", () => inside.waiting_count === 2);
+    listeners.stopAccepting();
+    server.end();
+    expect(await poll).toMatchObject({ status: 200, body: { messages: [] }, headers: { connection: "close" } });
+    await eventually("the stream has ended", () => stream.seen.text.endsWith("0\r\n\r\n"));
+    kept.socket.write("GET /v1/self HTTP/1.1\r\nhost: x\r\n\r\n");
+    await eventually("it is refused", () => kept.seen.isOver);
+    expect(kept.seen.text).toMatch(/^HTTP\/1.1 503 [\s\S]*SHUTTING_DOWN/);
+    expect(server.active_count).toBe(0);
+  });
+
+  it("binds a socket anew where an earlier process left one, and when its directory comes late", async () => {
+    open("ctr_a");
+    const earlier = listeners;
+    make();
+    open("ctr_a");
+    expect((await call("ctr_a", "GET", "/v1/self")).status).toBe(200);
+    earlier.closeAll();
+    rmSync(`${directory}/ctr_late`, { recursive: true, force: true });
+    listeners.open({ container_id: "ctr_late", tenant_id: "ten_a", path: pathOf("ctr_late") });
+    await expect(call("ctr_late", "GET", "/v1/self")).rejects.toThrow("ENOENT");
+    mkdirSync(`${directory}/ctr_late`);
+    await eventually("it listens", () =>
+      call("ctr_late", "GET", "/v1/self").then(
+        ({ status }) => status === 200,
+        () => false,
+      ),
+    );
+    expect(statSync(pathOf("ctr_late")).mode & 0o777).toBe(0o666);
+  });
+});
