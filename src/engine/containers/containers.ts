@@ -309,8 +309,14 @@ export class LocalContainers implements Containers {
       throw new AppError("START_FAILED", `container ${id} is in use`, { retry_after: 1 });
     }
     this.#moving.add(id);
-    const starting = this.#host
-      .retried((launcher) => this.#start(spec, launcher))
+    const attempt = (tried: ContainerSpec) => this.#host.retried((launcher) => this.#start(tried, launcher));
+    const starting = attempt(spec)
+      .catch((error) => {
+        // Its files come first: a disk without room for the mount point must not keep it from running.
+        if (spec.has_socket !== true || !isDiskFull(error)) throw error;
+        this.#host.options.log.warn("container without a socket: no space for its mount point", { id });
+        return attempt({ ...spec, has_socket: false });
+      })
       .finally(() => this.#moving.delete(id));
     return this.#working.add(starting);
   }
@@ -448,5 +454,8 @@ export class LocalContainers implements Containers {
     return ControlConnection.connect(`${bundle}/s`, LIMITS.start_timeout_ms, this.#host.options.clock);
   }
 }
+
+/** True for what the OCI runtime says of a mount point that it could not make. */
+const isDiskFull = (error: unknown): boolean => /mkdir.*(quota exceeded|no space left)/i.test(errorText(error));
 
 const namesIn = (path: string): string[] => (existsSync(path) ? readdirSync(path) : []);

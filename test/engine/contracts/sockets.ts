@@ -148,7 +148,10 @@ export function socketsContract({ engine }: BootedEngine): void {
 
   it("starts without one where the disk is too full for the mount point", async () => {
     await start("full", { has_socket: false, disk_limit_mb: 16 });
-    await said("full", "rm -rf /run; mkdir /run; head -c 40M /dev/urandom > /a; for i in $(seq 3000); do echo > /f$i; done");
+    await said(
+      "full",
+      "rm -rf /run; mkdir /run; head -c 40M /dev/urandom > /a; for i in $(seq 3000); do echo > /f$i; done",
+    );
     await containers.kill("full");
     expect(await start("full", { disk_limit_mb: 16 })).toBeNull();
     expect(await said("full", ASK)).toBe("FileNotFoundError");
