@@ -23,6 +23,7 @@ const ROUTES: readonly (readonly [RegExp, string])[] = [
 /** Fields, and the flags that set them. */
 const FIELDS: readonly (readonly [RegExp, string])[] = [
   [/\boci: true/g, "--oci"],
+  [/\bsend oci: false/g, "leave out --oci"],
   [/\bgpu_count\b/g, "--gpus"],
   [/\bmemory_limit_mb\b/g, "--memory"],
   [/\bhost_port\b/g, "host port with -p"],

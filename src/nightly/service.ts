@@ -131,11 +131,15 @@ export class Profiles {
     throw missing(selector);
   }
 
+  /** True for the native selector of a profile of this node, whose release may be missing. */
+  isSelector(text: string): boolean {
+    return this.#known(text) !== null;
+  }
+
   /** True if the first use of a selector has to wait for a build (N2). Never throws. */
   mustBuild(text: string): boolean {
-    const selector = parseSelector(text);
-    if (selector === null || !this.#options.catalog.names().includes(selector.profile)) return false;
-    return selector.channel === "latest" && this.#selected(selector) === null;
+    const selector = this.#known(text);
+    return selector?.channel === "latest" && this.#selected(selector) === null;
   }
 
   /** Returns the release of a native selector, built if need be (N2). */
@@ -389,12 +393,17 @@ export class Profiles {
     };
   }
 
-  #selector(text: string): Selector {
+  /** Null: no selector of a profile of this node. */
+  #known(text: string): Selector | null {
     const selector = parseSelector(text);
-    const names = this.#options.catalog.names();
-    if (selector !== null && names.includes(selector.profile)) return selector;
+    return selector !== null && this.#options.catalog.names().includes(selector.profile) ? selector : null;
+  }
+
+  #selector(text: string): Selector {
+    const selector = this.#known(text);
+    if (selector !== null) return selector;
     throw new AppError("INVALID_ARGUMENT", `image: unknown profile '${text}' on this node`, {
-      details: { expected: names, received: text },
+      details: { expected: this.#options.catalog.names(), received: text },
       hint: "for an OCI image, pull it by POST /api/oci/images/pull and send oci: true",
     });
   }

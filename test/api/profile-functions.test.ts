@@ -167,6 +167,10 @@ describe("a reference of a profile as image of a function", () => {
     expect((await other.call("POST", "/api/oci/images/pull", { reference })).body.success).toBe(true);
     const change = (more: object) => other.call("PUT", `/api/functions/${native.id}`, more);
     expect((await change(fields)).body).toMatchObject(fields);
+    expect((await change({ image: FIRST })).body).toMatchObject({
+      ...{ error_code: "NOT_FOUND", error: `image '${FIRST}' not found` },
+      hint: "for the profile of this name, send oci: false",
+    });
     expect((await change({ image: FIRST, oci: false })).body).toMatchObject({ image: FIRST, oci: false });
     await remove(native.id, other);
   }, 120_000);

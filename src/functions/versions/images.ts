@@ -40,6 +40,8 @@ export interface FunctionImages {
 
 /** The part of the concern of profiles that versions use. */
 export interface FunctionProfiles {
+  /** True for the selector of a profile of this node, whose release may be missing. */
+  isSelector(text: string): boolean;
   /** True if the first use of a selector has to wait for a build. Never throws. */
   mustBuild(selector: string): boolean;
   /** Builds a missing release. Rejects with START_FAILED, CAPACITY_FULL, the signal's reason. */
@@ -106,10 +108,7 @@ export class VersionImages {
     const { tenant_id, runtime, oci, image } = wanted;
     const text = image ?? PROFILE;
     if (!hasOwnImage({ image: text, oci })) return this.#shared(runtime);
-    const found = oci
-      ? { ...(await this.#options.images.resolve(tenant_id, text)), leave: () => {} }
-      : await this.#reserve(text);
-    return this.#made(wanted, found);
+    return this.#made(wanted, oci ? await this.#owned(tenant_id, text) : await this.#reserve(text));
   }
 
   /** The same for a plan, which leaves no trace: a missing release is not built, and none is reserved. */
@@ -137,6 +136,17 @@ export class VersionImages {
     const { image } = this.#options.classes.of({ runtime });
     const fields = { image: PROFILE, oci: false, image_id: imageIdOf(image) };
     return { fields, image, settings: null, use: null, leave: () => {} };
+  }
+
+  /** The image of a tenant. A PUT keeps `oci`, so one that names a profile alone is refused with the remedy. */
+  async #owned(tenant_id: string, text: string): Promise<Found> {
+    const { images, profiles } = this.#options;
+    try {
+      return { ...(await images.resolve(tenant_id, text)), leave: () => {} };
+    } catch (cause) {
+      if (!(cause instanceof AppError) || cause.code !== "NOT_FOUND" || !profiles.isSelector(text)) throw cause;
+      throw new AppError(cause.code, cause.message, { cause, hint: "for the profile of this name, send oci: false" });
+    }
   }
 
   /** The release of a selector, which the image store keeps until it is left (I1). */
