@@ -3,103 +3,9 @@ import { mkdirSync, mkdtempSync, rmSync, statSync } from "node:fs";
 import { type IncomingHttpHeaders, request } from "node:http";
 import { connect, type Socket } from "node:net";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { type Clock, systemClock } from "../../src/base/clock.ts";
-import { AppError } from "../../src/base/errors.ts";
-import { randomIds } from "../../src/base/ids.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { type PeerServer, servePeers } from "../../src/http/peer-server.ts";
-import { plainRefusal } from "../../src/http/plain-server.ts";
-import { LocalRates } from "../../src/http/rates.ts";
-import type { Delivered, Inside, Self, StateEntry } from "../../src/icc/inside/inside.ts";
-import { ContainerListeners } from "../../src/icc/inside/listener.ts";
-import { InsideServer } from "../../src/icc/inside/routes.ts";
 import { eventually } from "../support/daemon.ts";
-
-const log = { debug() {}, info() {}, warn() {}, error() {} };
-const ids = randomIds();
-
-/** Messages in memory: what is published to a container is received there. */
-class Memory implements Inside {
-  readonly calls: unknown[] = [];
-  readonly inboxes = new Map<string, Delivered[]>();
-  readonly waiting = new Set<() => void>();
-  waiting_count = 0;
-
-  async self({ tenant_id, container_id }: Self) {
-    return { tenant_id, container_id };
-  }
-  async publish({ container_id }: Self, message: Parameters<Inside["publish"]>[1]) {
-    if ("envelope_b64" in message) return { envelope: message.envelope_b64 };
-    if (message.from !== undefined && message.from !== container_id) throw new AppError("FORBIDDEN", "not yourself");
-    const inbox = this.inboxes.get(message.to) ?? [];
-    this.inboxes.set(message.to, inbox);
-    const stream_seq = inbox.length + 1;
-    const { payload, type } = message;
-    inbox.push({ msg_id: `m${stream_seq}`, stream_seq, lease: "l", from: container_id, type, payload });
-    for (const wake of this.waiting) wake();
-    return { stream_seq };
-  }
-  async receive({ container_id }: Self, asked: Parameters<Inside["receive"]>[1], signal: AbortSignal) {
-    this.calls.push(asked);
-    const { max, wait_ms } = asked;
-    const take = () => this.inboxes.get(container_id)?.splice(0, max) ?? [];
-    const found = take();
-    if (found.length > 0 || wait_ms === 0) return found;
-    await this.wait(wait_ms, signal);
-    return take();
-  }
-  async wait(wait_ms: number, signal: AbortSignal) {
-    this.waiting_count++;
-    await new Promise<void>((resolve) => {
-      this.waiting.add(resolve);
-      signal.addEventListener("abort", () => resolve());
-      systemClock.after(wait_ms, resolve);
-    });
-    this.waiting_count--;
-  }
-  async deliveries(self: Self, { inbox }: { inbox: string | null }, signal: AbortSignal) {
-    if (inbox !== null) throw new AppError("NOT_FOUND", "no such inbox");
-    return this.#deliveries(self, signal);
-  }
-  async *#deliveries(self: Self, signal: AbortSignal): AsyncGenerator<Delivered> {
-    while (!signal.aborted) {
-      const asked = { inbox: null, max: 1, wait_ms: 60_000, lease_ms: null, ordered: false };
-      yield* await this.receive(self, asked, signal);
-    }
-  }
-  async settle(_: Self, asked: object) {
-    return { ...asked };
-  }
-  async request(_: Self, message: object, timeout_ms: number | null): Promise<never> {
-    throw new AppError("TIMEOUT", `no reply to ${JSON.stringify(message)} in ${timeout_ms} ms`);
-  }
-  async reply(_: Self, asked: object) {
-    return { ...asked };
-  }
-  async subscribe(_: Self, topic: string) {
-    return { topic, on: true };
-  }
-  async unsubscribe(_: Self, topic: string) {
-    return { topic, on: false };
-  }
-  async states(_: Self, prefix: string) {
-    return [{ key: `${prefix}a`, version: 1 }];
-  }
-  async state(_: Self, key: string): Promise<StateEntry> {
-    throw new AppError("NOT_FOUND", `no key ${key}`);
-  }
-  async putState(_: Self, key: string, write: object) {
-    return { key, version: 1, ...write };
-  }
-  async deleteState(_: Self, key: string) {
-    return { key };
-  }
-  async watchStates(_: Self, prefix: string): Promise<AsyncIterable<StateEntry>> {
-    return (async function* () {
-      yield { key: `${prefix}a`, version: 1 };
-    })();
-  }
-}
+import { Memory, serveInside } from "../support/inside.ts";
 
 interface Reply {
   readonly status: number;
@@ -111,24 +17,12 @@ interface Reply {
 describe("the socket of a container", () => {
   let directory = "";
   let inside = new Memory();
-  let server: InsideServer;
-  let peers: PeerServer<Self>;
-  let listeners: ContainerListeners;
+  let served = serveInside(inside);
   const opened = new Set<Socket>();
-
-  const make = (clock: Clock = systemClock) => {
-    const refusal = (thrown: unknown) => plainRefusal(thrown, ids, log);
-    server = new InsideServer({ inside, clock, log, rates: new LocalRates(clock), refusal });
-    peers = servePeers<Self>({
-      ...{ clock, ids, log, idle_ms: LIMITS.icc_socket_idle_ms },
-      handle: (self, incoming, outgoing) => void server.handle(self, incoming, outgoing),
-    });
-    listeners = new ContainerListeners({ clock, log, take: peers.take, refusal: peers.refusal });
-  };
   const pathOf = (id: string) => `${directory}/${id}/icc.sock`;
   const open = (container_id: string, tenant_id = "ten_a") => {
     mkdirSync(`${directory}/${container_id}`, { recursive: true });
-    listeners.open({ container_id, tenant_id, path: pathOf(container_id) });
+    served.listeners.open({ container_id, tenant_id, path: pathOf(container_id) });
   };
   const call = (id: string, method: string, path: string, body?: unknown, headers = {}): Promise<Reply> =>
     new Promise((resolve, reject) => {
@@ -173,13 +67,12 @@ describe("the socket of a container", () => {
   beforeEach(() => {
     directory = mkdtempSync("/tmp/hearth-inside-");
     inside = new Memory();
-    make();
+    served = serveInside(inside);
   });
   afterEach(() => {
     for (const socket of opened) socket.destroy();
     opened.clear();
-    listeners.closeAll();
-    peers.close();
+    served.close();
     rmSync(directory, { recursive: true });
   });
 
@@ -215,16 +108,19 @@ describe("the socket of a container", () => {
     expect(nack.body).toEqual(settled);
     expect((await on("POST", "/v1/request", { to: "x", type: "t", timeout_ms: 5 })).status).toBe(504);
     expect((await on("POST", "/v1/reply", { msg_id: "m", payload: [1] })).body).toMatchObject({
-      payload: [1],
-      to: null,
+      error: "no message m",
     });
     expect((await on("PUT", "/v1/topics/news")).body).toEqual({ topic: "news", on: true });
     expect((await on("DELETE", "/v1/topics/news")).body).toEqual({ topic: "news", on: false });
-    expect((await on("GET", "/v1/state?prefix=x.")).body).toEqual({ entries: [{ key: "x.a", version: 1 }] });
-    expect((await on("GET", "/v1/state/a")).status).toBe(404);
-    expect((await on("PUT", "/v1/state/a", { value: null, if_version: 0 })).body).toMatchObject({ value: null });
-    expect((await on("DELETE", "/v1/state/a")).body).toEqual({ key: "a" });
-    expect((await on("GET", "/v1/state?watch=1")).body).toContain('event: state\nid: 1\ndata: {"key":"a","version":1}');
+    expect((await on("GET", "/v1/state/x.a")).status).toBe(404);
+    expect((await on("PUT", "/v1/state/x.a", { value: null, if_version: 0 })).body).toMatchObject({ value: null });
+    expect((await on("PUT", "/v1/state/x.a", { value: null, if_version: 0 })).status).toBe(409);
+    const entry = { key: "x.a", version: 1, value: null };
+    expect((await on("GET", "/v1/state?prefix=x.")).body).toEqual({ entries: [entry] });
+    const { seen, socket } = raw("ctr_a", "GET /v1/state?watch=1 HTTP/1.1\r\nhost: x\r\n\r\n");
+    await eventually("the entry", () => seen.text.includes(`event: state\nid: 1\ndata: ${JSON.stringify(entry)}\n\n`));
+    socket.destroy();
+    expect((await on("DELETE", "/v1/state/x.a")).body).toEqual({ key: "x.a" });
     expect((await on("POST", "/v1/messages", { envelope_b64: "AA==" })).body).toEqual({ envelope: "AA==" });
     for (const [method, path, sent, status, error_code] of [
       ["GET", "/v2", undefined, 404, "NOT_FOUND"],
@@ -240,7 +136,7 @@ describe("the socket of a container", () => {
       ["POST", "/v1/messages", { to: "x", type: "t", tenant_id: "ten_b" }, 422, "UNPROCESSABLE_ENTITY"],
       ["POST", "/v1/receive", { wait_ms: 10 * 3_600_000 }, 400, "INVALID_ARGUMENT"],
       ["POST", "/v1/receive", { max: 1_000_000 }, 400, "INVALID_ARGUMENT"],
-      ["GET", "/v1/stream?inbox=queue:x", undefined, 404, "NOT_FOUND"],
+      ["GET", "/v1/stream?inbox=queue:none", undefined, 404, "NOT_FOUND"],
       ["POST", "/v1/messages", `"${"x".repeat(LIMITS.icc_socket_body_bytes_max)}"`, 413, "BODY_TOO_LARGE"],
     ] as const) {
       const answer = await on(method, path, sent);
@@ -267,7 +163,7 @@ describe("the socket of a container", () => {
     const gone = Array.from({ length: 20 }, () => raw("ctr_a", polled));
     await eventually("they wait", () => inside.waiting_count === 20);
     for (const { socket } of gone) socket.destroy();
-    await eventually("they have ended", () => inside.waiting_count === 0 && server.active_count === 0);
+    await eventually("they have ended", () => inside.waiting_count === 0 && served.server.active_count === 0);
   });
 
   it("streams messages as events, and ends the stream with its client", async () => {
@@ -279,7 +175,7 @@ describe("the socket of a container", () => {
     expect(seen.text).toContain('event: message\nid: 1\ndata: {"msg_id":"m1"');
     expect(seen.text).toContain("content-type: text/event-stream");
     socket.destroy();
-    await eventually("it has ended", () => server.active_count === 0 && inside.waiting_count === 0);
+    await eventually("it has ended", () => served.server.active_count === 0 && inside.waiting_count === 0);
   });
 
   it("keeps 32 connections of a container, refuses others with the reason, and serves other containers", async () => {
@@ -290,10 +186,10 @@ describe("the socket of a container", () => {
     await eventually("the others have ended", () => all.filter(({ seen }) => seen.isOver).length === all.length - max);
     const told = all.filter(({ seen }) => seen.text.startsWith("HTTP/1.1 429 ") && seen.text.includes("(limit 32)"));
     expect(told.length).toBeGreaterThan(0);
-    expect(listeners.counts).toEqual({ sockets_count: 2, connections_count: max });
+    expect(served.listeners.counts).toEqual({ sockets_count: 2, connections_count: max });
     expect((await call("ctr_b", "GET", "/v1/self")).status).toBe(200);
     for (const { socket } of all) socket.destroy();
-    await eventually("all have ended", () => listeners.counts.connections_count === 0);
+    await eventually("all have ended", () => served.listeners.counts.connections_count === 0);
     expect((await call("ctr_a", "GET", "/v1/self")).status).toBe(200);
   });
 
@@ -309,7 +205,7 @@ describe("the socket of a container", () => {
       await eventually("they stand", () => made.every(({ seen }) => seen.isOpen));
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
-    await eventually("all are served", () => listeners.counts.connections_count === tenant_max);
+    await eventually("all are served", () => served.listeners.counts.connections_count === tenant_max);
     expect(await call("ctr_more", "GET", "/v1/self")).toMatchObject({
       status: 429,
       body: { error_code: "CONCURRENCY_LIMIT", error: expect.stringContaining("tenant's containers (limit 1024)") },
@@ -381,33 +277,36 @@ describe("the socket of a container", () => {
     open("ctr_b");
     const a = raw("ctr_a", "GET /v1/stream HTTP/1.1\r\nhost: x\r\n\r\n");
     const idle = raw("ctr_a");
-    await eventually("the stream waits", () => inside.waiting_count === 1 && listeners.counts.connections_count === 2);
-    listeners.close("ctr_a");
+    await eventually(
+      "the stream waits",
+      () => inside.waiting_count === 1 && served.listeners.counts.connections_count === 2,
+    );
+    served.listeners.close("ctr_a");
     await eventually("both have ended", () => a.seen.isOver && idle.seen.isOver && inside.waiting_count === 0);
     await expect(call("ctr_a", "GET", "/v1/self")).rejects.toThrow(/ENOENT|ECONNREFUSED/);
     const poll = call("ctr_b", "POST", "/v1/receive", { wait_ms: 60_000 });
     const stream = raw("ctr_b", "GET /v1/stream HTTP/1.1\r\nhost: x\r\n\r\n");
     const kept = raw("ctr_b");
     await eventually("both wait", () => inside.waiting_count === 2);
-    listeners.stopAccepting();
-    server.end();
+    served.listeners.stopAccepting();
+    served.server.end();
     expect(await poll).toMatchObject({ status: 200, body: { messages: [] }, headers: { connection: "close" } });
     await eventually("the stream has ended", () => stream.seen.text.endsWith("0\r\n\r\n"));
     kept.socket.write("GET /v1/self HTTP/1.1\r\nhost: x\r\n\r\n");
     await eventually("it is refused", () => kept.seen.isOver);
     expect(kept.seen.text).toMatch(/^HTTP\/1.1 503 [\s\S]*SHUTTING_DOWN/);
-    expect(server.active_count).toBe(0);
+    expect(served.server.active_count).toBe(0);
   });
 
   it("binds a socket anew where an earlier process left one, and when its directory comes late", async () => {
     open("ctr_a");
-    const earlier = listeners;
-    make();
+    const earlier = served;
+    served = serveInside(inside);
     open("ctr_a");
     expect((await call("ctr_a", "GET", "/v1/self")).status).toBe(200);
-    earlier.closeAll();
+    earlier.close();
     rmSync(`${directory}/ctr_late`, { recursive: true, force: true });
-    listeners.open({ container_id: "ctr_late", tenant_id: "ten_a", path: pathOf("ctr_late") });
+    served.listeners.open({ container_id: "ctr_late", tenant_id: "ten_a", path: pathOf("ctr_late") });
     await expect(call("ctr_late", "GET", "/v1/self")).rejects.toThrow("ENOENT");
     mkdirSync(`${directory}/ctr_late`);
     await eventually("it listens", () =>
