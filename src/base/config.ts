@@ -12,6 +12,7 @@ import { checkVariables } from "./environment-variables.ts";
 import { AppError, errorText } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
 import { LOG_LEVELS, type LogLevel } from "./log.ts";
+import { type NatsServer, natsServer } from "./nats-server.ts";
 import {
   DAY_SECONDS,
   DISK_SCHEDULERS,
@@ -52,6 +53,8 @@ export interface Config {
   readonly insecure_registries: readonly string[];
   /** Path of the operator's credentials for registries; null: none. */
   readonly registry_auth_file: string | null;
+  /** The servers that keep messages, with credentials; null: the store keeps them. */
+  readonly nats_server: NatsServer | null;
   /** Path of the signature policy for pulls. */
   readonly signature_policy: string;
   /** The listener of published services; null: off. */
@@ -236,6 +239,20 @@ function readKeyFile(file: string): string {
     return readFileSync(file, "utf8").trim();
   } catch (cause) {
     throw new AppError("INVALID_ARGUMENT", `cannot read HEARTH_BOOTSTRAP_KEY_FILE: ${errorText(cause)}`, { cause });
+  }
+}
+
+function natsSetting(read: (name: SettingName) => string): NatsServer | null {
+  const [url, file] = [read("nats_url"), read("nats_credentials_file")];
+  if (url === "" && file !== "") {
+    throw new AppError("INVALID_ARGUMENT", "HEARTH_NATS_CREDENTIALS_FILE is set without HEARTH_NATS_URL");
+  }
+  if (url === "") return null;
+  try {
+    return natsServer(url, file === "" ? null : readFileSync(file));
+  } catch (cause) {
+    if (cause instanceof AppError) throw cause;
+    throw new AppError("INVALID_ARGUMENT", `cannot read HEARTH_NATS_CREDENTIALS_FILE: ${errorText(cause)}`, { cause });
   }
 }
 
@@ -438,6 +455,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     outgoing_allowed: hostList("outgoing_allowed", read("outgoing_allowed")),
     registry_mirrors: registryMirrors(read("registry_mirrors")),
     insecure_registries: hostList("insecure_registries", read("insecure_registries").toLowerCase()),
+    nats_server: natsSetting(read),
     registry_auth_file: read("registry_auth_file") === "" ? null : resolve(read("registry_auth_file")),
     signature_policy: resolve(read("signature_policy")),
     services: servicesConfig(read, port),

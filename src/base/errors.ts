@@ -115,7 +115,7 @@ export const ERRORS = {
   SERVICE_UNAVAILABLE: row(
     503,
     "platform",
-    "The container behind a published service does not run, nothing listens on its port, or the node lacks the listener of published services.",
+    "The container behind a published service does not run, nothing listens on its port, the node lacks the listener of published services, or the server of messages does not answer.",
     true,
   ),
   CAPACITY_FULL: row(503, "platform", "The node lacks capacity: instances, disk space, or memory for requests.", true),

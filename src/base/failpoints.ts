@@ -73,6 +73,8 @@ export const FAILPOINTS = [
   "volumes.delete.ended",
   "volumes.delete.removed",
   "services.create.stored",
+  "icc.publish.carried",
+  "icc.ack.settled",
   "secrets.rotate.kept",
   "secrets.rotate.moved",
   "secrets.rotate.emptied",

@@ -13,6 +13,7 @@ import { FUNCTION_LIMITS } from "./function-limits.ts";
 import { HEALTH_LIMITS } from "./health-limits.ts";
 import { ICC_SOCKET_LIMITS } from "./icc-socket-limits.ts";
 import { IMAGE_LIMITS } from "./image-limits.ts";
+import { JETSTREAM_LIMITS } from "./jetstream-limits.ts";
 import { KERNEL_LIMITS } from "./kernel-limits.ts";
 import { NETWORK_LIMITS } from "./network-limits.ts";
 import { SNAPSHOT_LIMITS } from "./snapshot-limits.ts";
@@ -379,6 +380,7 @@ export const LIMITS = {
   ...STORAGE_POOL_LIMITS,
   ...ACCESS_LIMITS,
   ...BUS_LIMITS,
+  ...JETSTREAM_LIMITS,
 
   // Events
   /** Of one tenant; the oldest go first. A reader that comes back later is told that some are missing. */

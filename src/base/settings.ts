@@ -161,6 +161,21 @@ export const SETTINGS = {
     about:
       "File with credentials of registries in the format of containers-auth.json; only the operator's key uses them.",
   },
+  nats_url: {
+    variable: "HEARTH_NATS_URL",
+    fallback: "",
+    default_text: "none: messages are in the store",
+    range: "nats://[<user>:<password>@]<host>[:<port>] or tls://…, with commas between the servers of a cluster",
+    about: "NATS servers with JetStream that keep the messages between containers.",
+    is_secret: true,
+  },
+  nats_credentials_file: {
+    variable: "HEARTH_NATS_CREDENTIALS_FILE",
+    fallback: "",
+    default_text: "none",
+    range: "a path",
+    about: "Credentials file for HEARTH_NATS_URL, read at startup.",
+  },
   signature_policy: {
     variable: "HEARTH_SIGNATURE_POLICY",
     fallback: "/etc/containers/policy.json",

@@ -43,6 +43,8 @@ const FOR_TEST = [
   { name: "chromium", command: "chromium" },
   // Tests start it on loopback.
   { name: "docker-registry", command: "docker-registry" },
+  // Tests start it on loopback.
+  { name: "nats-server", command: "nats-server" },
   // Programs of images without glibc.
   { name: "musl-tools", command: "musl-gcc" },
   // The program of the runtime python3 is tested with it, beside the one of the image.
@@ -72,7 +74,10 @@ export function missingPackages(mode, exists) {
 }
 
 /** Services of packages whose programs alone are used. @type {Readonly<Record<string, string>>} */
-const UNWANTED_SERVICES = { "docker-registry": "docker-registry.service" };
+const UNWANTED_SERVICES = {
+  "docker-registry": "docker-registry.service",
+  "nats-server": "nats-server.service",
+};
 
 /** Masks services that the packages would start, as `systemctl mask` does. @param {readonly string[]} names */
 function maskServices(names) {

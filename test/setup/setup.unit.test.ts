@@ -152,7 +152,15 @@ describe("system packages", () => {
     const forStart = missingPackages("start", () => false);
     expect(forStart).toEqual(expect.arrayContaining(["crun", "runc", "buildah", "mmdebstrap", "nftables", "gcc"]));
     expect(forStart).not.toContain("busybox-static");
-    const forTest = [...forStart, "busybox-static", "chromium", "docker-registry", "musl-tools", "python3"];
+    const forTest = [
+      ...forStart,
+      "busybox-static",
+      "chromium",
+      "docker-registry",
+      "nats-server",
+      "musl-tools",
+      "python3",
+    ];
     expect(missingPackages("test", () => false)).toEqual(forTest);
     expect(missingPackages("heavy", () => false)).toEqual([...forTest, "clang", "libclang-rt-dev"]);
   });

@@ -8,8 +8,10 @@
  */
 import type { Clock } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
+import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Row, Statement, Store } from "../../store/store.ts";
+import type { Carrier } from "./carrier.ts";
 import type { Inboxes, InboxState } from "./inboxes.ts";
 import type {
   EntryRef,
@@ -22,7 +24,7 @@ import type {
   ReceiveOptions,
   Settled,
 } from "./port.ts";
-import { ACKED, ENTRY_COLUMNS, entryId, FAILED, seqOf, stateAt, storedBytes, UNREAD } from "./rows.ts";
+import { ACKED, ENTRY_COLUMNS, EXPIRED, entryId, FAILED, seqOf, stateAt, storedBytes, UNREAD } from "./rows.ts";
 
 /** An entry that is about to be written: its number in the inbox, and what it counts for. */
 export class Place {
@@ -52,9 +54,6 @@ export class Place {
     if (this.is_unread) this.inbox.unread_count--;
   }
 }
-
-/** Has a server keep the envelope of a message; resolves to its number there. */
-export type Carry = (place: Place) => Promise<number>;
 
 /** An entry that may be delivered. */
 export interface Candidate {
@@ -98,8 +97,8 @@ export class Ledger {
     this.#clock = clock;
   }
 
-  /** Writes an entry, with the envelope unless `carry` says where it is kept. Rejects as `Bus.publish`. */
-  async publish(message: Outgoing, carry: Carry | null): Promise<Published> {
+  /** Writes an entry, with the envelope unless the carrier has taken it. Rejects as `Bus.publish`. */
+  async publish(message: Outgoing, carrier: Pick<Carrier, "carry" | "drop"> | null): Promise<Published> {
     const inbox = await this.#inboxes.make(message);
     const copies = await this.#copyInboxes(message);
     const bytes = storedBytes(message.envelope);
@@ -110,9 +109,11 @@ export class Ledger {
     const places = [main, ...copies.map((copy) => new Place(copy, bytes, true))];
     const { stream_seq } = main;
     try {
-      const carried_seq = carry === null ? null : await carry(main);
-      const missed = await this.#insert(message, places, carried_seq);
+      const carried = carrier === null ? null : await carrier.carry(message, main);
+      if (carried !== null) failpoint("icc.publish.carried");
+      const missed = await this.#insert(message, places, carried?.seq ?? null);
       if (missed === null) return { stream_seq, is_duplicate: false };
+      if (carried?.is_new === true) carrier?.drop(carried.seq);
       for (const place of places) place.giveBack();
       return await this.#explain(message, inbox, missed);
     } catch (error) {
@@ -147,6 +148,45 @@ export class Ledger {
     const now_ms = this.#clock.epochMs();
     const { changes } = await this.#store.write(ids.map((id) => ({ sql: HOLD, args: [until_ms, id, now_ms] })));
     return ids.filter((_, i) => changes[i] === 1);
+  }
+
+  /** Expires entries whose envelopes the carrier has lost. */
+  async lose(inbox: InboxState, ids: readonly number[]): Promise<void> {
+    const sql = `UPDATE icc_entries SET state = ${EXPIRED}, due_ms = 0, lease = 0 WHERE id = ? AND state = 0`;
+    const { changes } = await this.#store.write(ids.map((id) => ({ sql, args: [id] })));
+    inbox.unread_count -= changes.filter((count) => count === 1).length;
+  }
+
+  /** The numbers of the carrier that entries have, within a range, and the highest of all. */
+  async carried(from_seq: number, to_seq: number): Promise<Set<number>> {
+    const rows = await this.#store.read(
+      "SELECT carried_seq FROM icc_entries INDEXED BY icc_entries_carried WHERE carried_seq BETWEEN ? AND ?",
+      [from_seq, to_seq],
+    );
+    return new Set(rows.map(({ carried_seq }) => Number(carried_seq)));
+  }
+
+  async lastCarried(): Promise<number | null> {
+    const row = await this.#store.readOne(
+      "SELECT max(carried_seq) AS seq FROM icc_entries INDEXED BY icc_entries_carried WHERE carried_seq IS NOT NULL",
+    );
+    return row === null || row.seq === null ? null : Number(row.seq);
+  }
+
+  /** Whether the inbox has the number: one that was removed and made again has another. */
+  async hasInbox(key: InboxKey, inbox_no: number): Promise<boolean> {
+    return (await this.#inboxes.find(key))?.inbox_no === inbox_no;
+  }
+
+  /** The states of entries by their numbers at the carrier, of those that exist. */
+  async statesOf(inbox_no: number, carried_seqs: readonly number[]): Promise<Map<number, EntryState>> {
+    const marks = carried_seqs.map(() => "?").join(",");
+    const rows = await this.#store.read(
+      `SELECT carried_seq, state, expires_ms FROM icc_entries WHERE carried_seq IN (${marks}) AND inbox_no = ?`,
+      [...carried_seqs, inbox_no],
+    );
+    const now_ms = this.#clock.epochMs();
+    return new Map(rows.map((row) => [Number(row.carried_seq), stateAt(row, now_ms)]));
   }
 
   /** Number of entries that receivers hold now. */
@@ -333,9 +373,10 @@ export class Ledger {
     for (const copy of copies) {
       const { inbox, stream_seq, bytes } = copy;
       const id = entryId(inbox.inbox_no, stream_seq);
-      statements.push(insert(copy, null), { sql: COUNT_COPY, args: [stream_seq, bytes, inbox.inbox_no, id] });
+      statements.push(insert(copy, carried_seq), { sql: COUNT_COPY, args: [stream_seq, bytes, inbox.inbox_no, id] });
     }
-    const { conflict } = await this.#store.write(statements, { durable: true });
+    // The row of a carried message without copies comes back from the server if a power cut takes it.
+    const { conflict } = await this.#store.write(statements, { durable: carried_seq === null || copies.length > 0 });
     return conflict === null ? null : (meanings[conflict] ?? "gone");
   }
 

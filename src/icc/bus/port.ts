@@ -138,12 +138,23 @@ export interface Found {
   readonly state: EntryState;
 }
 
+export interface BusHealth {
+  /** False: publishes and receives are refused with SERVICE_UNAVAILABLE. */
+  readonly is_ready: boolean;
+  /** Why it is not ready, for the operator; null: it is. */
+  readonly problem: string | null;
+}
+
 export interface Bus {
   readonly backend: "embedded" | "jetstream";
   /** How commits reach the disk, in words. */
   readonly sync_mode: string;
-  /** Loads what it counts in memory, and settles what a crash left between two steps. Before all else. */
+  /**
+   * Loads what it counts in memory, and settles what a crash left between two steps. Before all else. A server behind the bus
+   * that does not answer fails no start: `health` names the problem, and the bus connects in the background.
+   */
   boot(): Promise<void>;
+  health(): BusHealth;
   /**
    * Publishes one message. Rejects with QUEUE_FULL if the inbox or the tenant has no room, QUOTA_EXCEEDED for one inbox too
    * many, IDEMPOTENCY_CONFLICT for a used key, SERVICE_UNAVAILABLE if a server behind the bus does not answer. Messages that

@@ -5,6 +5,7 @@
 import type { Clock } from "../../base/clock.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Row, Statement, Store } from "../../store/store.ts";
+import type { Carrier } from "./carrier.ts";
 import type { Inboxes } from "./inboxes.ts";
 import { EXPIRED } from "./rows.ts";
 
@@ -15,18 +16,21 @@ export interface PruningOptions {
   readonly store: Store;
   readonly clock: Clock;
   readonly inboxes: Inboxes;
+  readonly carrier: Carrier | null;
 }
 
 export class Pruning {
   readonly #store: Store;
   readonly #clock: Clock;
   readonly #inboxes: Inboxes;
+  readonly #carrier: Carrier | null;
   #last_inbox_no = 0;
 
-  constructor({ store, clock, inboxes }: PruningOptions) {
+  constructor({ store, clock, inboxes, carrier }: PruningOptions) {
     this.#store = store;
     this.#clock = clock;
     this.#inboxes = inboxes;
+    this.#carrier = carrier;
   }
 
   async step(): Promise<void> {
@@ -72,7 +76,7 @@ export class Pruning {
   /** Deletes the first entries of an inbox as long as they meet a condition, a bounded number. Resolves to their bytes. */
   async #deleteFirst(key: { tenant_id: string; inbox: string }, inbox_no: number, condition: string): Promise<number> {
     const first = await this.#store.read(
-      `SELECT id, state, bytes, ${condition} AS goes FROM icc_entries WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?`,
+      `SELECT id, state, bytes, carried_seq, ${condition} AS goes FROM icc_entries WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?`,
       [inbox_no * 2 ** 32, (inbox_no + 1) * 2 ** 32 - 1, LIMITS.messages_pruned_at_once],
     );
     const end = first.findIndex(({ goes }) => Number(goes) !== 1);
@@ -94,6 +98,8 @@ export class Pruning {
       inbox.tenant.bytes -= bytes;
       inbox.unread_count -= going.filter(({ state }) => Number(state) === 0).length;
     }
+    const carried_seq = going.findLast((row) => row.carried_seq !== null)?.carried_seq;
+    if (carried_seq !== undefined) this.#carrier?.purge(inbox_no, Number(carried_seq));
     return bytes;
   }
 
@@ -145,6 +151,7 @@ export class Pruning {
         { sql: "DELETE FROM icc_keys WHERE inbox_no = ?", args: [inbox_no] },
         { sql: "DELETE FROM icc_gone WHERE inbox_no = ?", args: [inbox_no] },
       );
+      this.#carrier?.purge(inbox_no, null);
     }
     await this.#store.write(statements);
   }

@@ -47,6 +47,10 @@ export class Watchers {
     for (const listener of [...(this.#watched.get(`${key.tenant_id}\n${key.inbox}`)?.listeners ?? [])]) listener();
   }
 
+  wakeAll(): void {
+    for (const { listeners } of [...this.#watched.values()]) for (const listener of [...listeners]) listener();
+  }
+
   /** Something will be due at a time, in epoch milliseconds. */
   wakeAt(key: InboxKey, due_ms: number): void {
     const watched = this.#watched.get(`${key.tenant_id}\n${key.inbox}`);
