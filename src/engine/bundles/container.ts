@@ -14,7 +14,7 @@ import { GPUS_ANNOTATION, type GpuNote, type PlacedGpus } from "../gpu/edits.ts"
 import { containerPolicyOf, type NetworkPolicy, OPEN_POLICY } from "../network/rules.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { ContainerSpec } from "../ports/containers.ts";
-import { gpuAnnotation, gpuDevices, gpuHooks, gpuMounts } from "./gpus.ts";
+import { gpuAnnotation, gpuDevices, gpuMounts, rootAndHooks } from "./gpus.ts";
 import {
   bind,
   IMAGE_ANNOTATION,
@@ -148,7 +148,7 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
   return {
     ociVersion: "1.0.2",
     hostname: hostnameOf(spec.name),
-    root: { path: placement.rootfs, readonly: read_only_root },
+    ...rootAndHooks(placement.rootfs, read_only_root, gpus),
     annotations: {
       [SLOT_ANNOTATION]: String(placement.slot_index),
       [IMAGE_ANNOTATION]: placement.image_id,
@@ -157,7 +157,6 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
       ...("bpf_base64" in filter ? { "run.oci.seccomp_bpf_data": filter.bpf_base64 } : {}),
       ...gpuAnnotation(gpus),
     },
-    ...gpuHooks(gpus),
     process: {
       terminal: false,
       user: { uid: 0, gid: 0, ...(gpus === null ? {} : { additionalGids: gpus.gids }) },

@@ -1,4 +1,5 @@
 /** The GPUs of a container or an instance in its OCI configuration: what they add to it, and nothing without them. */
+import { LIMITS } from "../../base/limits.ts";
 import { GPUS_ANNOTATION, type PlacedGpus } from "../gpu/edits.ts";
 
 /** Device nodes and files. Bind mounts, because a container with a user namespace cannot make or open a node of its own. */
@@ -24,9 +25,13 @@ export function gpuDevices(gpus: PlacedGpus | null): object[] {
   return nodes.map(({ type, major, minor, access }) => ({ allow: true, type, major, minor, access }));
 }
 
-/** Programs of this machine, which the OCI runtime runs as root outside of the container. */
-export function gpuHooks(gpus: PlacedGpus | null): object {
-  if (gpus === null || gpus.hooks.length === 0) return {};
+/**
+ * The root, and programs of this machine that the OCI runtime runs: most as root outside of the container, `createContainer`
+ * in its namespaces before its root is `/`. The latter may write to the root: nvidia-ctk's make links of libraries and
+ * the cache of the dynamic linker there. crun makes a root read-only before them, so here a last hook does it after them.
+ */
+export function rootAndHooks(path: string, readonly: boolean, gpus: PlacedGpus | null): object {
+  if (gpus === null || gpus.hooks.length === 0) return { root: { path, readonly } };
   const hooks: Record<string, object[]> = {};
   for (const { name, path, args, env, timeout_seconds } of gpus.hooks) {
     hooks[name] = [
@@ -34,7 +39,10 @@ export function gpuHooks(gpus: PlacedGpus | null): object {
       { path, args: args.length === 0 ? [path] : args, env, timeout: timeout_seconds },
     ];
   }
-  return { hooks };
+  if (!readonly || hooks.createContainer === undefined) return { root: { path, readonly }, hooks };
+  const args = ["mount", "--no-mtab", "-o", "remount,bind,ro", path];
+  hooks.createContainer.push({ path: "/bin/mount", args, timeout: LIMITS.cdi_hook_seconds_max });
+  return { root: { path, readonly: false }, hooks };
 }
 
 export const gpuAnnotation = (gpus: PlacedGpus | null): Record<string, string> =>

@@ -7,7 +7,7 @@ import { LIMITS } from "../../base/limits.ts";
 import type { PlacedGpus } from "../gpu/edits.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { InstanceClass } from "../ports/instances.ts";
-import { gpuAnnotation, gpuDevices, gpuHooks, gpuMounts } from "./gpus.ts";
+import { gpuAnnotation, gpuDevices, gpuMounts, rootAndHooks } from "./gpus.ts";
 
 /** Path of minit inside: on the runtime's own /dev, so that the image needs no mount point for it. */
 export const MINIT_INSIDE = "/dev/init";
@@ -112,7 +112,7 @@ export function instanceConfig(spec: InstanceSpec): object {
   return {
     ociVersion: "1.0.2",
     hostname: "hearth",
-    root: { path: spec.rootfs, readonly: true },
+    ...rootAndHooks(spec.rootfs, true, spec.gpus),
     process: {
       terminal: false,
       user: { uid: spec.uid, gid: spec.uid },
@@ -130,7 +130,6 @@ export function instanceConfig(spec: InstanceSpec): object {
       ...sharedFiles(spec),
       ...gpuMounts(spec.gpus),
     ],
-    ...gpuHooks(spec.gpus),
     annotations: {
       [CLASS_ANNOTATION]: spec.class.key,
       [IMAGE_ANNOTATION]: spec.class.image,
