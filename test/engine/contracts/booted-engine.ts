@@ -1,8 +1,9 @@
 /** An engine that has booted, for all contracts of its ports together. */
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, realpathSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, realpathSync, rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect } from "vitest";
 import type { Config } from "../../../src/base/config.ts";
+import { detectCgroupMode, listGroups } from "../../../src/engine/kernel/control-groups.ts";
 import type { Engine } from "../../../src/engine/ports.ts";
 import { engineConfig, engineOf } from "../../support/engine.ts";
 import { ownNetworkFlags } from "../../support/networks.ts";
@@ -18,7 +19,7 @@ export function describeEngine(oci_runtime: string, cases: (booted: BootedEngine
     const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-engine-"));
     const config = engineConfig([...ownNetworkFlags(data_dir), "--oci-runtime", oci_runtime]);
     const engine = engineOf(config);
-    const groups = () => readdirSync("/sys/fs/cgroup/pids").filter((name) => name === `hearth-${config.host_tag}`);
+    const groups = () => listGroups(detectCgroupMode(), "").filter((name) => name === `hearth-${config.host_tag}`);
 
     beforeAll(async () => {
       await engine.boot();
