@@ -12,6 +12,7 @@ import type { OpenedBus } from "./bus-contract.ts";
 export interface OpenedJetStream extends OpenedBus {
   readonly bus: JetStreamBus;
   readonly store: Store;
+  reopen(): Promise<OpenedJetStream>;
 }
 
 export async function openJetStream(scratch: Scratch, url: string, tag: string): Promise<OpenedJetStream> {

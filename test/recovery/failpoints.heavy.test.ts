@@ -49,7 +49,7 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   "tenants.operator.kept": [],
   "tenants.delete.moved": work(1),
   "tenants.delete.emptied": work(1),
-  // Passed by jetstream-crashes.unit.test.ts: here no daemon has a server of messages.
+  // Passed by bus-crashes.unit.test.ts: here no daemon has a server of messages.
   "icc.publish.carried": [],
   "icc.ack.settled": [],
   // Passed by code.heavy.test.ts: here no function has code.

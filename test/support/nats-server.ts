@@ -1,7 +1,7 @@
 /** A nats-server of Debian on a free port of loopback, with JetStream in a temporary directory. Ended by its pid. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { type AddressInfo, connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -66,8 +66,9 @@ export class TestNatsServer {
   }
 
   /** Stops it for a while: connections stay open, and nothing answers. */
-  pause(): void {
+  async pause(): Promise<void> {
     this.#child?.kill("SIGSTOP");
+    while (!/ T /.test(readFileSync(`/proc/${this.pid}/stat`, "utf8"))) await sleep(systemClock, 1);
   }
 
   resume(): void {

@@ -108,9 +108,11 @@ export class Ledger {
     const main = new Place(inbox, bytes, !is_settled);
     const places = [main, ...copies.map((copy) => new Place(copy, bytes, true))];
     const { stream_seq } = main;
+    let isTried = false;
     try {
       const carried = carrier === null ? null : await carrier.carry(message, main);
       if (carried !== null) failpoint("icc.publish.carried");
+      isTried = true;
       const missed = await this.#insert(message, places, carried?.seq ?? null);
       if (missed === null) return { stream_seq, is_duplicate: false };
       if (carried?.is_new === true) carrier?.drop(carried.seq);
@@ -118,7 +120,7 @@ export class Ledger {
       return await this.#explain(message, inbox, missed);
     } catch (error) {
       // A commit of which nobody knows the outcome may have used the numbers.
-      for (const place of places) place.abandon();
+      for (const place of places) isTried ? place.abandon() : place.giveBack();
       throw error;
     } finally {
       inbox.uses--;

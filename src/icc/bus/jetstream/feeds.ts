@@ -150,7 +150,7 @@ export class Feeds {
       const request = { batch, no_wait: true, max_bytes: LIMITS.entries_read_bytes_max + MARGIN_BYTES };
       const { stream } = this.#options.names;
       connection.publish(`$JS.API.CONSUMER.MSG.NEXT.${stream}.${feed.durable}`, JSON.stringify(request), { reply });
-      void connection.closed().then(end);
+      void subscription.closed.then(end);
     });
     if (failure !== null) throw failure;
     await this.#note(inbox, feed, others, wanted);
