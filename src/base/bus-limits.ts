@@ -22,6 +22,16 @@ export const BUS_LIMITS = {
   /** Entries of one answer, and the bytes of their envelopes, one entry at least. */
   entries_read_max: 1_000,
   entries_read_bytes_max: 4 * 1024 * 1024,
+  /** Targets of one broadcast, of messages and of commands; entries of one replay. */
+  broadcast_targets_max: 1_000,
+  broadcast_commands_at_once: 8,
+  replay_entries_max: 1_000,
+  /** How long a receive or a request may wait, and how many of a tenant may wait at the same time, and of all. */
+  message_wait_ms_max: 60_000,
+  message_waits_per_tenant_max: 512,
+  message_waits_max: 4_096,
+  /** Entries of one answer, unless `limit` says another number. */
+  entries_read_default: 100,
   /** Inboxes that the daemon keeps facts of in memory, beyond those in use. */
   inboxes_cached_max: 20_000,
   /** Rows that one step of a clean-up looks at or deletes, so that no step holds up the writer. */

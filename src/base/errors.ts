@@ -59,7 +59,12 @@ export const ERRORS = {
     "Another container has or reserved the address, or an instance of a function has it.",
   ),
   NOT_EMPTY: row(409, "caller", "The resource still contains other resources or files."),
-  IDEMPOTENCY_CONFLICT: row(409, "caller", "A different request used the Idempotency-Key before."),
+  IDEMPOTENCY_CONFLICT: row(
+    409,
+    "caller",
+    "A different request used the Idempotency-Key before, or a different message the idempotency_key of its inbox.",
+  ),
+  AMBIGUOUS_MESSAGE: row(409, "caller", "The msg_id is in several inboxes; container_id selects one."),
   IDEMPOTENCY_IN_PROGRESS: row(
     409,
     "platform",
@@ -90,7 +95,7 @@ export const ERRORS = {
   QUEUE_FULL: row(
     429,
     "platform",
-    "Too many calls of the function are queued, or operations of the tenant are open.",
+    "Too many calls of the function are queued, operations of the tenant are open, or messages of an inbox are unread.",
     true,
   ),
   QUEUE_TIMEOUT: row(429, "platform", "No instance was, or would be, free before the call's deadline.", true),

@@ -220,7 +220,7 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
         tenant_id TEXT NOT NULL UNIQUE,
         dead_last_seq INTEGER NOT NULL DEFAULT 0
       )`,
-      // `permission_level`: the highest that the container itself may claim. `entries` and `bytes` count all rows that are kept.
+      // `entries` and `bytes` count all rows that are kept.
       `CREATE TABLE icc_inboxes (
         inbox_no INTEGER PRIMARY KEY AUTOINCREMENT,
         tenant_no INTEGER NOT NULL,
@@ -229,7 +229,6 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
         entries INTEGER NOT NULL DEFAULT 0,
         bytes INTEGER NOT NULL DEFAULT 0,
         state_version INTEGER NOT NULL DEFAULT 0,
-        permission_level INTEGER,
         UNIQUE (tenant_no, name)
       )`,
       // `due_ms`: when an unread entry is delivered next. `lease`: the number of the delivery that is held; 0: none.
@@ -281,10 +280,13 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
       `CREATE TRIGGER icc_inboxes_gone AFTER DELETE ON icc_inboxes BEGIN
         INSERT INTO icc_gone (inbox_no) VALUES (OLD.inbox_no);
       END`,
+      // The highest permission level that messages of a container itself may have; none: READ_ONLY.
+      "CREATE TABLE icc_grants (container_id TEXT PRIMARY KEY, permission_level TEXT NOT NULL) WITHOUT ROWID",
       // The inbox of a container ends with it, in the batch that hides it.
       `CREATE TRIGGER containers_inbox_ends AFTER UPDATE OF is_removing ON containers WHEN NEW.is_removing = 1 BEGIN
         DELETE FROM icc_inboxes WHERE name = NEW.id
           AND tenant_no = (SELECT tenant_no FROM icc_tenants WHERE tenant_id = NEW.tenant_id);
+        DELETE FROM icc_grants WHERE container_id = NEW.id;
       END`,
     ],
   },

@@ -1,0 +1,181 @@
+/**
+ * What becomes of a message that somebody publishes: who sent it, whether that sender may, whose inbox it reaches, and who
+ * gets a copy.
+ *
+ * P1. A container is itself: it can name no other sender, and no permission level above its grant.
+ * P2. What a platform applies (exec_command, file_patch, …) is kept from receivers of the inbox.
+ * P3. A reply to a request that waits is a record in the inbox, and no receiver gets it.
+ */
+import type { Clock } from "../base/clock.ts";
+import { AppError } from "../base/errors.ts";
+import type { Ids } from "../base/ids.ts";
+import { type Address, parseAddress, streamOf, subjectOf } from "./addresses.ts";
+import type { Bus, Outgoing } from "./bus/port.ts";
+import {
+  decodeEnvelope,
+  type Envelope,
+  encodeEnvelope,
+  type PayloadKind,
+  rewriteEnvelope,
+} from "./envelope/envelope.ts";
+import type { JsonMessage } from "./envelope/message-schema.ts";
+import { messageType } from "./envelope/message-type.ts";
+import { envelopeOf } from "./envelope/messages.ts";
+import { expiresAt, isWithin, validateEnvelope } from "./envelope/validation.ts";
+import type { Grants } from "./grants.ts";
+import type { Replies } from "./replies.ts";
+
+/** Who sends: a container by its socket, or a key of the tenant. */
+export interface Sender {
+  readonly tenant_id: string;
+  /** Null: a key of the tenant, which may name any sender. */
+  readonly container: { readonly id: string; readonly name: string } | null;
+}
+
+/** The sender that a key of the tenant is, unless the message names another. */
+export const API_SENDER = "api";
+
+/** Payload kinds that the platform applies on a container. */
+const ACTIONS: ReadonlySet<PayloadKind> = new Set<PayloadKind>([
+  "state_patch",
+  "exec_command",
+  "file_patch",
+  "env_patch",
+  "lifecycle_action",
+]);
+
+/** An envelope as bytes, or a message in plain JSON. */
+export type Content = { readonly bytes: Uint8Array } | { readonly message: JsonMessage };
+
+export interface Accepted {
+  readonly msg_id: string;
+  /** Name of the inbox. */
+  readonly inbox: string;
+  readonly stream: string;
+  readonly subject: string;
+  readonly stream_seq: number;
+  readonly duplicate: boolean;
+}
+
+/** A message whose sender and target are known. */
+export interface Prepared {
+  readonly envelope: Envelope;
+  readonly bytes: Uint8Array;
+  readonly address: Address;
+}
+
+export interface PublishingOptions {
+  readonly bus: Bus;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly grants: Grants;
+  readonly replies: Replies;
+  /** The id of a container by id or name; null: the tenant has none. */
+  readonly containerOf: (tenant_id: string, id_or_name: string) => Promise<string | null>;
+  /** Inboxes of subscribers that get a copy. */
+  readonly copiesOf: (tenant_id: string, message: { readonly to: string; readonly type: string }) => readonly string[];
+  /** The platform has something to apply in that inbox. */
+  readonly onAction: (tenant_id: string, inbox: string) => void;
+}
+
+export class Publishing {
+  readonly #options: PublishingOptions;
+
+  constructor(options: PublishingOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Publishes a message. Rejects with INVALID_ARGUMENT for an invalid envelope, FORBIDDEN for a sender or level that the
+   * container may not have, NOT_FOUND for an unknown target, and as `Bus.publish`.
+   */
+  async publish(sender: Sender, content: Content): Promise<Accepted> {
+    const prepared = await this.prepare(sender, content);
+    return this.send(sender.tenant_id, prepared);
+  }
+
+  /** Decodes, checks and resolves a message, and sends nothing. */
+  async prepare(sender: Sender, content: Content): Promise<Prepared> {
+    const { clock, ids } = this.#options;
+    const now_ms = Math.floor(clock.epochMs());
+    const given =
+      "bytes" in content
+        ? decodeEnvelope(content.bytes)
+        : envelopeOf(content.message, { from: sender.container?.id ?? API_SENDER, msg_id: ids.next("msg"), now_ms });
+    validateEnvelope(given, now_ms);
+    await this.#checkSender(sender, given);
+    const address = await this.resolve(sender.tenant_id, given.to);
+    const changes = {
+      ...(address.text === given.to ? {} : { to: address.text }),
+      ...(sender.container === null || given.from === sender.container.id ? {} : { from: sender.container.id }),
+    };
+    const envelope = { ...given, ...changes };
+    if (!("bytes" in content)) return { envelope, address, bytes: encodeEnvelope(envelope) };
+    const isAsGiven = Object.keys(changes).length === 0;
+    return { envelope, address, bytes: isAsGiven ? content.bytes : rewriteEnvelope(content.bytes, changes) };
+  }
+
+  /** Publishes what was prepared. Rejects as `Bus.publish`. */
+  async send(tenant_id: string, { envelope, bytes, address }: Prepared): Promise<Accepted> {
+    const { bus, clock, replies, copiesOf, onAction } = this.#options;
+    const inbox = address.text;
+    const isReply = replies.has(tenant_id, inbox, envelope.correlation_id);
+    const isAction = address.kind === "container" && ACTIONS.has(envelope.payload.kind);
+    const outgoing: Outgoing = {
+      ...{ tenant_id, inbox, envelope: bytes },
+      msg_id: envelope.msg_id,
+      idempotency_key: envelope.idempotency_key,
+      expires_ms: expiresAt(envelope, clock.epochMs()),
+      is_settled: isReply || address.kind === "topic",
+      is_action: isAction,
+      copies: isAction ? [] : copiesOf(tenant_id, { to: inbox, type: messageType(envelope) }),
+    };
+    const { stream_seq, is_duplicate } = await bus.publish(outgoing);
+    if (!is_duplicate) {
+      if (isReply) replies.settle(tenant_id, inbox, envelope);
+      if (isAction) onAction(tenant_id, inbox);
+    }
+    return {
+      msg_id: envelope.msg_id,
+      inbox,
+      stream: streamOf(inbox),
+      subject: subjectOf(inbox),
+      stream_seq,
+      duplicate: is_duplicate,
+    };
+  }
+
+  /** The inbox that an address means. Rejects with NOT_FOUND for a container that the tenant does not have. */
+  async resolve(tenant_id: string, text: string): Promise<Address> {
+    const address = parseAddress(text);
+    if (address.kind !== "container") return address;
+    const id = await this.#options.containerOf(tenant_id, text);
+    if (id !== null) return { kind: "container", text: id };
+    throw new AppError("NOT_FOUND", `container '${text.slice(0, 256)}' not found`, { reason_code: "UNKNOWN_TARGET" });
+  }
+
+  async #checkSender({ container, tenant_id }: Sender, envelope: Envelope): Promise<void> {
+    if (container === null) return;
+    if (envelope.from !== container.id && envelope.from !== container.name) {
+      throw new AppError("FORBIDDEN", "a container sends in its own name alone", {
+        reason_code: "PERMISSION_DENIED",
+        details: { expected: [container.id, container.name], received: envelope.from },
+        hint: "leave out 'from'",
+      });
+    }
+    const grant = await this.#options.grants.get(container.id);
+    if (isWithin(envelope.permission_level, grant) || (await this.#isReply(tenant_id, container.id, envelope))) return;
+    throw new AppError("FORBIDDEN", `the container may send messages of at most the level ${grant}`, {
+      reason_code: "PERMISSION_DENIED",
+      details: { expected: [grant], received: envelope.permission_level },
+      hint: "a key of the tenant raises it: PUT /api/icc/containers/{container_id}/permission",
+    });
+  }
+
+  /** An ack or error payload that answers a message in the container's own inbox needs no grant. */
+  async #isReply(tenant_id: string, container_id: string, { payload, correlation_id }: Envelope): Promise<boolean> {
+    if ((payload.kind !== "ack" && payload.kind !== "error") || correlation_id === "") return false;
+    const found = await this.#options.bus.find(tenant_id, correlation_id);
+    return found.some(({ inbox }) => inbox === container_id);
+  }
+}

@@ -1,0 +1,442 @@
+/**
+ * Messages between containers: what requests and containers ask of the bus. Sending is publishing.ts's; here are inboxes,
+ * acks, replays, dead letters and broadcasts.
+ */
+import type { Clock } from "../base/clock.ts";
+import { AppError, publicText } from "../base/errors.ts";
+import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
+import { DEAD_STREAM, parseAddress, streamOf, subjectOf } from "./addresses.ts";
+import type { Bus, DeadLetter, Delivery, Entry, EntryRef, EntryState, InboxKey } from "./bus/port.ts";
+import { decodeStored, type Envelope, type PermissionLevel, rewriteEnvelope } from "./envelope/envelope.ts";
+import type { JsonMessage } from "./envelope/message-schema.ts";
+import { messageOf } from "./envelope/messages.ts";
+import { summaryOf } from "./envelope/summary.ts";
+
+import type { Grants } from "./grants.ts";
+import { type Accepted, API_SENDER, type Content, type Publishing, type Sender } from "./publishing.ts";
+import type { Replies, Waits } from "./replies.ts";
+
+/** A container as this concern needs it. */
+export interface Target {
+  readonly id: string;
+  readonly name: string;
+  readonly isRunning: boolean;
+}
+
+export interface IccOptions {
+  readonly bus: Bus;
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly publishing: Publishing;
+  readonly grants: Grants;
+  readonly replies: Replies;
+  readonly waits: Waits;
+  /** Containers of a tenant, oldest first, at most so many. */
+  readonly targets: (
+    tenant_id: string,
+    options: { readonly isRunning: boolean; readonly count_max: number },
+  ) => Promise<Target[]>;
+}
+
+export interface ReceiveInput {
+  readonly max: number;
+  readonly wait_ms: number;
+  readonly lease_ms: number;
+  readonly max_deliver: number;
+  readonly ordered: boolean;
+}
+
+export interface AckInput {
+  readonly msg_id: string;
+  readonly action: "ack" | "nack";
+  readonly reason?: string | null | undefined;
+  readonly lease?: string | null | undefined;
+  readonly requeue?: boolean | undefined;
+  readonly delay_ms?: number | undefined;
+}
+
+export interface BroadcastTargets {
+  readonly container_ids?: readonly string[] | null | undefined;
+  readonly include_non_running?: boolean | undefined;
+  readonly limit?: number | null | undefined;
+}
+
+export interface BroadcastResult {
+  readonly target: string;
+  readonly msg_id: string;
+  readonly result?: Accepted;
+  readonly error?: string;
+}
+
+export interface ReadInput {
+  readonly from_seq?: number | undefined;
+  readonly to_seq?: number | undefined;
+  readonly state?: EntryState | undefined;
+  readonly limit?: number | undefined;
+}
+
+export class Icc {
+  readonly #options: IccOptions;
+  readonly #ending = new AbortController();
+
+  constructor(options: IccOptions) {
+    this.#options = options;
+  }
+
+  /** Where the bus keeps messages, for the overview and the readiness. */
+  get bus(): Bus {
+    return this.#options.bus;
+  }
+
+  publish(sender: Sender, content: Content): Promise<Accepted> {
+    return this.#options.publishing.publish(sender, content);
+  }
+
+  /** Publishes a copy of a message to each target. Rejects with INVALID_ARGUMENT for too many targets; a target that fails is in the results. */
+  async broadcast(sender: Sender, content: Content, targets: BroadcastTargets) {
+    const { publishing, clock, ids } = this.#options;
+    const { tenant_id } = sender;
+    const names = await this.#broadcastTargets(tenant_id, targets);
+    // The message itself is checked once, with its sender, before any copy leaves.
+    const [first] = names;
+    if (first === undefined) return { request_id: ids.next("req"), accepted: 0, failed: 0, results: [] };
+    const model = await publishing.prepare(sender, withTarget(content, first));
+    const request_id = model.envelope.request_id || ids.next("req");
+    const sent_at = Math.floor(clock.epochMs());
+    const results = await Promise.all(
+      names.map(async (target, i): Promise<BroadcastResult> => {
+        const msg_id = `${model.envelope.msg_id}-${i + 1}`;
+        try {
+          const address = await publishing.resolve(tenant_id, target);
+          const changes = {
+            ...{ msg_id, request_id, sent_at, seq: 0, to: address.text, stream_key: address.text },
+            causation_id: model.envelope.causation_id || model.envelope.msg_id,
+          };
+          const envelope = { ...model.envelope, ...changes };
+          const bytes = rewriteEnvelope(model.bytes, changes);
+          return { target, msg_id, result: await publishing.send(tenant_id, { envelope, bytes, address }) };
+        } catch (error) {
+          return { target, msg_id, error: publicText(error) };
+        }
+      }),
+    );
+    const failed = results.filter(({ error }) => error !== undefined).length;
+    return { request_id, accepted: results.length - failed, failed, results };
+  }
+
+  /** Publishes a message and waits for its reply. Rejects with TIMEOUT, CONCURRENCY_LIMIT, and as `publish`. */
+  async request(sender: Sender, message: JsonMessage, timeout_ms: number, signal: AbortSignal) {
+    const { publishing, replies, waits } = this.#options;
+    const prepared = await publishing.prepare(sender, { message });
+    const { envelope } = prepared;
+    const end = waits.begin(sender.tenant_id);
+    const waiting = replies.expect(sender.tenant_id, envelope.from, envelope.msg_id);
+    try {
+      const accepted = await publishing.send(sender.tenant_id, prepared);
+      const reply = await Promise.race([waiting.reply, this.#pause(timeout_ms, signal)]);
+      if (reply === null) {
+        throw new AppError("TIMEOUT", `no reply to message ${envelope.msg_id} within ${timeout_ms} ms`, {
+          hint: "the message stays in its inbox until it is acked or expires",
+        });
+      }
+      return { ...accepted, reply: messageOf(reply) };
+    } finally {
+      waiting.end();
+      end();
+    }
+  }
+
+  /** Answers a request of the platform or of a key, whose sender has no inbox. False: none waits for it. */
+  answer(tenant_id: string, inbox: string, reply: Envelope): boolean {
+    if (!this.#options.replies.has(tenant_id, inbox, reply.correlation_id)) return false;
+    this.#options.replies.settle(tenant_id, inbox, reply);
+    return true;
+  }
+
+  /** The inbox that a request names. Rejects with NOT_FOUND, INVALID_ARGUMENT. */
+  async inbox(tenant_id: string, text: string): Promise<InboxKey> {
+    return { tenant_id, inbox: (await this.#options.publishing.resolve(tenant_id, text)).text };
+  }
+
+  async read(tenant_id: string, inbox: string, input: ReadInput) {
+    const key = await this.inbox(tenant_id, inbox);
+    const entries = await this.#options.bus.read(key, {
+      from_seq: input.from_seq ?? 1,
+      to_seq: input.to_seq ?? Number.MAX_SAFE_INTEGER,
+      state: input.state ?? null,
+      entries_max: input.limit ?? LIMITS.entries_read_default,
+    });
+    return { container_id: key.inbox, stream: streamOf(key.inbox), messages: entries.map(messageItem) };
+  }
+
+  /** Delivers messages of an inbox to the caller; waits for the first if none is due. */
+  async receive(tenant_id: string, inbox: string, input: ReceiveInput, signal: AbortSignal): Promise<Delivery[]> {
+    const key = await this.inbox(tenant_id, inbox);
+    const options = {
+      entries_max: input.max,
+      lease_ms: input.lease_ms,
+      max_deliver: input.max_deliver,
+      is_ordered: input.ordered,
+    };
+    const { bus, clock, waits } = this.#options;
+    const first = await bus.receive(key, options);
+    if (first.length > 0 || input.wait_ms === 0) return first;
+    const end = waits.begin(tenant_id);
+    const until_ms = clock.monotonicMs() + input.wait_ms;
+    let wake: () => void = () => {};
+    let isDue = true;
+    const unwatch = bus.watch(key, () => {
+      isDue = true;
+      wake();
+    });
+    try {
+      for (;;) {
+        if (isDue) {
+          isDue = false;
+          const deliveries = await bus.receive(key, options);
+          if (deliveries.length > 0) return deliveries;
+          if (isDue) continue;
+        }
+        const left_ms = until_ms - clock.monotonicMs();
+        if (left_ms <= 0 || signal.aborted || this.#ending.signal.aborted) return [];
+        const due = new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+        await Promise.race([due, this.#pause(left_ms, signal)]);
+      }
+    } finally {
+      unwatch();
+      end();
+    }
+  }
+
+  /** Acks, fails or gives back a message. `inbox` null: the one in which its id stands. */
+  async settle(tenant_id: string, inbox: string | null, input: AckInput) {
+    const { bus } = this.#options;
+    const ref = await this.#refOf(tenant_id, inbox, input.msg_id);
+    const lease = input.lease ?? null;
+    const reason = input.reason ?? (input.action === "nack" ? "nack" : "");
+    const settled =
+      input.action === "ack"
+        ? await bus.ack(ref, { lease })
+        : input.requeue === true
+          ? await bus.requeue(ref, {
+              lease,
+              reason,
+              delay_ms: input.delay_ms ?? 0,
+              max_deliver: LIMITS.max_deliver_default,
+            })
+          : await bus.nack(ref, { lease, reason });
+    return { msg_id: input.msg_id, container_id: ref.inbox, new_state: settled.state, dlq_forwarded: settled.is_dead };
+  }
+
+  /** Publishes settled or unread messages of an inbox to it once more, with new ids. */
+  async replay(tenant_id: string, inbox: string, input: ReadInput) {
+    const key = await this.inbox(tenant_id, inbox);
+    const entries = await this.#options.bus.read(key, {
+      from_seq: input.from_seq ?? 1,
+      to_seq: input.to_seq ?? Number.MAX_SAFE_INTEGER,
+      state: input.state ?? null,
+      entries_max: input.limit ?? LIMITS.entries_read_default,
+    });
+    const messages: Accepted[] = [];
+    for (const { envelope } of entries) messages.push(await this.#again(key, envelope));
+    return { replayed: messages.length, messages };
+  }
+
+  async deadLetters(
+    tenant_id: string,
+    { from_seq = 1, limit }: { from_seq?: number | undefined; limit?: number | undefined },
+  ) {
+    const letters = await this.#options.bus.deadLetters(tenant_id, {
+      from_seq,
+      entries_max: limit ?? LIMITS.entries_read_default,
+    });
+    return { stream: DEAD_STREAM, messages: letters.map(deadItem) };
+  }
+
+  /** Publishes a dead letter again, to its inbox or another. Rejects with NOT_FOUND, and as `publish`. */
+  async replayDead(tenant_id: string, dead_seq: number, target: string | null) {
+    const { bus } = this.#options;
+    const letter = await bus.deadLetter(tenant_id, dead_seq);
+    if (letter === null) throw new AppError("NOT_FOUND", `no dead letter has the stream_seq ${dead_seq}`);
+    const key = await this.inbox(tenant_id, target ?? letter.inbox);
+    const accepted = await this.#again(key, letter.envelope);
+    await bus.noteReplay(tenant_id, dead_seq);
+    return accepted;
+  }
+
+  async facts(tenant_id: string, container: string) {
+    const key = await this.container(tenant_id, container);
+    const facts = await this.#options.bus.facts(key);
+    return { ...factsItem(facts), permission_level: await this.#options.grants.get(key.inbox) };
+  }
+
+  async streams(tenant_id: string, { after = "", limit }: { after?: string | undefined; limit?: number | undefined }) {
+    const inboxes_max = limit ?? LIMITS.list_limit_max;
+    const found = await this.#options.bus.inboxes(tenant_id, { after, inboxes_max });
+    return {
+      streams: found.map(factsItem),
+      next_after: found.length < inboxes_max ? null : (found.at(-1)?.inbox ?? null),
+    };
+  }
+
+  async permission(
+    tenant_id: string,
+    container: string,
+  ): Promise<{ container_id: string; permission_level: PermissionLevel }> {
+    const { inbox } = await this.container(tenant_id, container);
+    return { container_id: inbox, permission_level: await this.#options.grants.get(inbox) };
+  }
+
+  async grant(tenant_id: string, container: string, level: PermissionLevel) {
+    const { inbox } = await this.container(tenant_id, container);
+    await this.#options.grants.set(inbox, level);
+    return this.permission(tenant_id, inbox);
+  }
+
+  /** Like `inbox`, of containers alone. */
+  async container(tenant_id: string, text: string): Promise<InboxKey> {
+    if (parseAddress(text).kind !== "container") {
+      throw new AppError("INVALID_ARGUMENT", `not a container: ${text}`, {
+        details: { expected: ["container id or name"] },
+      });
+    }
+    return this.inbox(tenant_id, text);
+  }
+
+  prune(): Promise<void> {
+    return this.#options.bus.prune();
+  }
+
+  /** Ends all waits, then the bus. */
+  async close(): Promise<void> {
+    this.#ending.abort();
+    await this.#options.bus.close();
+  }
+
+  async #broadcastTargets(tenant_id: string, { container_ids, include_non_running = false, limit }: BroadcastTargets) {
+    const count_max = Math.min(limit ?? LIMITS.broadcast_targets_max, LIMITS.broadcast_targets_max);
+    if (container_ids !== undefined && container_ids !== null) {
+      const names = [...new Set(container_ids.map((name) => name.trim()).filter((name) => name !== ""))];
+      return names.slice(0, count_max);
+    }
+    const found = await this.#options.targets(tenant_id, { isRunning: !include_non_running, count_max });
+    return found.map(({ id }) => id);
+  }
+
+  async #refOf(tenant_id: string, inbox: string | null, msg_id: string): Promise<EntryRef> {
+    if (inbox !== null) return { ...(await this.inbox(tenant_id, inbox)), msg_id };
+    const found = await this.#options.bus.find(tenant_id, msg_id);
+    const open = found.filter(({ inbox }) => !inbox.startsWith("topic:") && !inbox.startsWith("binding:"));
+    const [one, ...others] = open.length > 0 ? open : found;
+    if (one === undefined) throw new AppError("NOT_FOUND", `no inbox has the message ${msg_id}`);
+    if (others.length === 0) return { tenant_id, inbox: one.inbox, msg_id };
+    throw new AppError("AMBIGUOUS_MESSAGE", `message ${msg_id} is in ${others.length + 1} inboxes`, {
+      details: { expected: [one, ...others].map(({ inbox }) => inbox) },
+      hint: "name one of them as container_id",
+    });
+  }
+
+  /** Publishes a copy: a new id, no idempotency key, the original's id as its cause. */
+  async #again({ tenant_id, inbox }: InboxKey, bytes: Uint8Array): Promise<Accepted> {
+    const { clock, ids, publishing } = this.#options;
+    const original = decodeStored(bytes);
+    const changes = {
+      msg_id: ids.next("msg"),
+      causation_id: original.msg_id,
+      request_id: ids.next("req"),
+      sent_at: Math.floor(clock.epochMs()),
+      ...{ to: inbox, stream_key: original.stream_key === original.to ? inbox : original.stream_key },
+      ...{ seq: 0, idempotency_key: "" },
+    };
+    const address = parseAddress(inbox);
+    const envelope = { ...original, ...changes };
+    return publishing.send(tenant_id, { envelope, bytes: rewriteEnvelope(bytes, changes), address });
+  }
+
+  /** Resolves to null after the time, or when the client or the daemon ends. */
+  async #pause(delay_ms: number, signal: AbortSignal): Promise<null> {
+    const either = AbortSignal.any([signal, this.#ending.signal]);
+    if (either.aborted) return null;
+    await new Promise<void>((resolve) => {
+      const cancel = this.#options.clock.after(delay_ms, resolve);
+      either.addEventListener(
+        "abort",
+        () => {
+          cancel();
+          resolve();
+        },
+        { once: true },
+      );
+    });
+    return null;
+  }
+}
+
+function withTarget(content: Content, to: string): Content {
+  return "bytes" in content
+    ? { bytes: rewriteEnvelope(content.bytes, { to }) }
+    : { message: { ...content.message, to } };
+}
+
+const seconds = (ms: number): number => Math.floor(ms / 1_000);
+
+/** A message as lists show it. */
+export function messageItem(entry: Entry) {
+  return {
+    ...itemOf(entry.inbox, entry.stream_seq, entry.envelope),
+    state: entry.state,
+    deliveries: entry.deliveries,
+    is_leased: entry.held_until_ms !== null,
+    created_at: seconds(entry.created_ms),
+    expires_at: seconds(entry.expires_ms),
+  };
+}
+
+/** A message as a receiver gets it. */
+export function deliveryItem(delivery: Delivery) {
+  return {
+    ...messageItem(delivery),
+    lease: delivery.lease,
+    lease_expires_at: seconds(delivery.held_until_ms),
+    message: messageOf(decodeStored(delivery.envelope)),
+  };
+}
+
+function itemOf(inbox: string, stream_seq: number, bytes: Uint8Array) {
+  return {
+    stream: streamOf(inbox),
+    stream_seq,
+    envelope_b64: Buffer.from(bytes).toString("base64"),
+    envelope_summary: summaryOf(decodeStored(bytes)),
+  };
+}
+
+function deadItem(letter: DeadLetter) {
+  return {
+    ...itemOf(letter.inbox, letter.dead_seq, letter.envelope),
+    stream: DEAD_STREAM,
+    container_id: letter.inbox,
+    original_stream: streamOf(letter.inbox),
+    original_stream_seq: letter.stream_seq,
+    reason: letter.reason,
+    deliveries: letter.deliveries,
+    created_at: seconds(letter.created_ms),
+    replayed_at: letter.replayed_ms === null ? null : seconds(letter.replayed_ms),
+  };
+}
+
+function factsItem(facts: Awaited<ReturnType<Bus["facts"]>>) {
+  return {
+    container_id: facts.inbox,
+    stream: streamOf(facts.inbox),
+    subject: subjectOf(facts.inbox),
+    last_seq: facts.last_seq,
+    unread: facts.unread_count,
+    messages: facts.entry_count,
+    bytes: facts.entry_bytes,
+    state_version: facts.state_version,
+  };
+}
