@@ -10,6 +10,7 @@ import { type FunctionRoutesOptions, functionRoutes } from "./functions/routes.t
 import { schemaRoutes } from "./functions/schema-routes.ts";
 import { type GuiRoutesOptions, guiRoutes } from "./gui/routes.ts";
 import type { Route } from "./http/route.ts";
+import { type IccRoutesOptions, iccRoutes } from "./icc/routes.ts";
 import { type NetworkRoutesOptions, networkRoutes } from "./networks/routes.ts";
 import { type NightlyRoutesOptions, nightlyRoutes } from "./nightly/routes.ts";
 import { type ImageRoutesOptions, imageRoutes } from "./oci/routes.ts";
@@ -35,6 +36,7 @@ export interface ApiOptions {
   readonly nightly: NightlyRoutesOptions;
   readonly secrets: SecretRoutesOptions;
   readonly services: ServiceRoutesOptions;
+  readonly icc: IccRoutesOptions;
   readonly terminal: TerminalRoutesOptions;
   readonly gui: GuiRoutesOptions;
   readonly tenants: TenantRoutesOptions;
@@ -68,6 +70,7 @@ const TAGS = {
   snapshots: "Copies of the files of containers and volumes at one moment.",
   volumes: "Files that containers mount and that outlive them.",
   secrets: "Encrypted values of the tenant for its functions; no response contains them.",
+  icc: "Durable messages between containers: inboxes, queues, topics, dead letters.",
   services: "HTTP ports of containers behind URLs with a token, each on a host of its own.",
   terminal: "Interactive shells in containers.",
   tenant: "The tenant of the caller: its limits and its usage.",
@@ -93,6 +96,7 @@ export function apiRoutes(options: ApiOptions) {
   const published = serviceRoutes(options.services);
   const access = tenantRoutes(tenants);
   const desktops = guiRoutes(gui);
+  const messages = iccRoutes(options.icc);
   const routes = [
     ...systemRoutes(system),
     ...descriptionRoutes(() =>
@@ -107,7 +111,9 @@ export function apiRoutes(options: ApiOptions) {
     ...functionRoutes(functions),
     ...containerRoutes(
       containers,
-      [...copies, ...published, ...access, ...desktops].filter(({ path }) => path.startsWith("/api/containers/")),
+      [...copies, ...published, ...access, ...desktops, ...messages].filter(({ path }) =>
+        path.startsWith("/api/containers/"),
+      ),
     ),
     ...networkRoutes(networks),
     ...volumeRoutes(volumes),
@@ -116,6 +122,7 @@ export function apiRoutes(options: ApiOptions) {
     ...nightlyRoutes(options.nightly),
     ...secretRoutes(secrets),
     ...published,
+    ...messages,
     ...terminalRoutes(terminal),
     ...desktops,
     ...access,

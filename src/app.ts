@@ -43,6 +43,7 @@ import { Spools } from "./http/spool.ts";
 import { functionImages, makeBuilds, makeTransfers } from "./images.ts";
 import { makeDirectory } from "./installation/directories.js";
 import { makeEngine, makeInstances } from "./instances.ts";
+import { makeMessaging } from "./messaging.ts";
 import { Networks } from "./networks/service.ts";
 import type { ProfileRecord } from "./nightly/schema.ts";
 import type { Profiles } from "./nightly/service.ts";
@@ -211,6 +212,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const parts = makeContainers({ ...base, ...owners, tenant_images, reserved, profiles, contracts });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, desktops, shares, ports, views } = parts;
   const published = makeServices({ ...owned, ...opened, containers, metrics });
+  const messaging = makeMessaging({ ...owned, containers, execs });
+  undo.add(() => messaging.icc.close());
   const copying = makeSnapshots({ ...owned, operations, containers, volumes, commits });
   const { snapshots, schedules } = copying;
   const snapshot_versions = new SnapshotVersions({ functions, operations, snapshots: copying.exports });
@@ -263,6 +266,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     nightly: { profiles },
     secrets: { secrets, rotation: opened.secrets_rotation },
     services: { services: published.services },
+    icc: messaging,
     terminal: { terminals },
     gui: { desktops, viewerPage: () => page.viewer() },
     tenants: { tenants, keys, operator_key, containers },
@@ -311,6 +315,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await builds.boot();
   await commits.boot();
   await functions.boot(adopted);
+  await messaging.icc.bus.boot();
   await volumes.boot();
   await snapshots.boot();
   await execs.boot();
@@ -343,6 +348,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     schedules,
     published.services,
     profiles,
+    messaging.icc,
   ];
   const endPeriodicWork = startPeriodicWork(base, { pool, engine, invocations, expiring });
   undo.add(async () => endPeriodicWork());

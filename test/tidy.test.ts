@@ -33,7 +33,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   functions: ["engine", "pool", "runtimes", "store", "events", "operations", "code", "lru-cache"],
   snapshots: ["engine", "store", "events", "operations", "containers", "volumes", "files", "lru-cache"],
   secrets: ["store", "events"],
-  icc: ["engine", "store", "protobufjs/minimal.js", "lru-cache", "@nats-io/jetstream", "@nats-io/transport-node"],
+  icc: ["engine", "store", "containers", "protobufjs/minimal.js", "lru-cache", "@nats-io/jetstream", "@nats-io/transport-node"],
   services: ["engine", "store", "events", "containers", "secrets", "lru-cache"],
   nightly: ["engine", "operations", "lru-cache"],
   oci: ["engine", "store", "events", "operations", "secrets", "piscina"],

@@ -6,8 +6,6 @@ export const BUS_LIMITS = {
   tenant_messages_ratio: 0.05,
   /** Inboxes of a tenant, those of its queues, topics and bindings included. */
   tenant_inboxes_max: 5_000,
-  /** How long entries, dead letters, and queues without entries are kept. */
-  messages_kept_ms: 7 * 86_400_000,
   /** How long an idempotency key is kept for its inbox. */
   idempotency_key_kept_ms: 86_400_000,
   /** A lease: how long a receiver holds an entry, unless it asks for another time within these bounds. */

@@ -71,6 +71,7 @@ export const DOCS_GROUPS: readonly DocsGroup[] = [
       guide("files", "Files and archives", /\/(archive|files|ls)\b/),
       guide("networks", "Networks, names and ports", / \/api\/(networks|dns)\b/),
       guide("services", "Published services", / \/api\/services/, /\/:container_id\/services$/),
+      guide("messages", "Messages", / \/api\/icc\b/, /\/api\/containers\/:container_id\/(icc|inbox|messages)\b/),
       guide(
         "diagnostics",
         "Diagnostics",

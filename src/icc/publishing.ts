@@ -96,23 +96,28 @@ export class Publishing {
 
   /** Decodes, checks and resolves a message, and sends nothing. */
   async prepare(sender: Sender, content: Content): Promise<Prepared> {
+    const { envelope, bytes } = await this.check(sender, content);
+    const address = await this.resolve(sender.tenant_id, envelope.to);
+    if (address.text === envelope.to) return { envelope, bytes, address };
+    const changes = { to: address.text };
+    return { envelope: { ...envelope, ...changes }, bytes: rewriteEnvelope(bytes, changes), address };
+  }
+
+  /** Decodes a message and checks it with its sender, wherever it goes. */
+  async check(sender: Sender, content: Content): Promise<Omit<Prepared, "address">> {
     const { clock, ids } = this.#options;
     const now_ms = Math.floor(clock.epochMs());
-    const given =
+    const envelope =
       "bytes" in content
         ? decodeEnvelope(content.bytes)
         : envelopeOf(content.message, { from: sender.container?.id ?? API_SENDER, msg_id: ids.next("msg"), now_ms });
-    validateEnvelope(given, now_ms);
-    await this.#checkSender(sender, given);
-    const address = await this.resolve(sender.tenant_id, given.to);
-    const changes = {
-      ...(address.text === given.to ? {} : { to: address.text }),
-      ...(sender.container === null || given.from === sender.container.id ? {} : { from: sender.container.id }),
-    };
-    const envelope = { ...given, ...changes };
-    if (!("bytes" in content)) return { envelope, address, bytes: encodeEnvelope(envelope) };
-    const isAsGiven = Object.keys(changes).length === 0;
-    return { envelope, address, bytes: isAsGiven ? content.bytes : rewriteEnvelope(content.bytes, changes) };
+    validateEnvelope(envelope, now_ms);
+    await this.#checkSender(sender, envelope);
+    const bytes = "bytes" in content ? content.bytes : encodeEnvelope(envelope);
+    // A container is known by its id, by whichever of its names it sends.
+    if (sender.container === null || envelope.from === sender.container.id) return { envelope, bytes };
+    const changes = { from: sender.container.id };
+    return { envelope: { ...envelope, ...changes }, bytes: rewriteEnvelope(bytes, changes) };
   }
 
   /** Publishes what was prepared. Rejects as `Bus.publish`. */
@@ -168,7 +173,7 @@ export class Publishing {
     throw new AppError("FORBIDDEN", `the container may send messages of at most the level ${grant}`, {
       reason_code: "PERMISSION_DENIED",
       details: { expected: [grant], received: envelope.permission_level },
-      hint: "a key of the tenant raises it: PUT /api/icc/containers/{container_id}/permission",
+      hint: "a key of the tenant can raise the permission of the container",
     });
   }
 

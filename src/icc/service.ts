@@ -1,9 +1,9 @@
 /**
  * Messages between containers: what requests and containers ask of the bus. Sending is publishing.ts's; here are inboxes,
- * acks, replays, dead letters and broadcasts.
+ * acks, replays and dead letters. Messages to many are broadcasts.ts's.
  */
 import type { Clock } from "../base/clock.ts";
-import { AppError, publicText } from "../base/errors.ts";
+import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import { DEAD_STREAM, parseAddress, streamOf, subjectOf } from "./addresses.ts";
@@ -14,15 +14,8 @@ import { messageOf } from "./envelope/messages.ts";
 import { summaryOf } from "./envelope/summary.ts";
 
 import type { Grants } from "./grants.ts";
-import { type Accepted, API_SENDER, type Content, type Publishing, type Sender } from "./publishing.ts";
+import type { Accepted, Content, Publishing, Sender } from "./publishing.ts";
 import type { Replies, Waits } from "./replies.ts";
-
-/** A container as this concern needs it. */
-export interface Target {
-  readonly id: string;
-  readonly name: string;
-  readonly isRunning: boolean;
-}
 
 export interface IccOptions {
   readonly bus: Bus;
@@ -32,11 +25,6 @@ export interface IccOptions {
   readonly grants: Grants;
   readonly replies: Replies;
   readonly waits: Waits;
-  /** Containers of a tenant, oldest first, at most so many. */
-  readonly targets: (
-    tenant_id: string,
-    options: { readonly isRunning: boolean; readonly count_max: number },
-  ) => Promise<Target[]>;
 }
 
 export interface ReceiveInput {
@@ -56,24 +44,11 @@ export interface AckInput {
   readonly delay_ms?: number | undefined;
 }
 
-export interface BroadcastTargets {
-  readonly container_ids?: readonly string[] | null | undefined;
-  readonly include_non_running?: boolean | undefined;
-  readonly limit?: number | null | undefined;
-}
-
-export interface BroadcastResult {
-  readonly target: string;
-  readonly msg_id: string;
-  readonly result?: Accepted;
-  readonly error?: string;
-}
-
 export interface ReadInput {
-  readonly from_seq?: number | undefined;
-  readonly to_seq?: number | undefined;
-  readonly state?: EntryState | undefined;
-  readonly limit?: number | undefined;
+  readonly from_seq?: number | null | undefined;
+  readonly to_seq?: number | null | undefined;
+  readonly state?: EntryState | null | undefined;
+  readonly limit?: number | null | undefined;
 }
 
 export class Icc {
@@ -91,38 +66,6 @@ export class Icc {
 
   publish(sender: Sender, content: Content): Promise<Accepted> {
     return this.#options.publishing.publish(sender, content);
-  }
-
-  /** Publishes a copy of a message to each target. Rejects with INVALID_ARGUMENT for too many targets; a target that fails is in the results. */
-  async broadcast(sender: Sender, content: Content, targets: BroadcastTargets) {
-    const { publishing, clock, ids } = this.#options;
-    const { tenant_id } = sender;
-    const names = await this.#broadcastTargets(tenant_id, targets);
-    // The message itself is checked once, with its sender, before any copy leaves.
-    const [first] = names;
-    if (first === undefined) return { request_id: ids.next("req"), accepted: 0, failed: 0, results: [] };
-    const model = await publishing.prepare(sender, withTarget(content, first));
-    const request_id = model.envelope.request_id || ids.next("req");
-    const sent_at = Math.floor(clock.epochMs());
-    const results = await Promise.all(
-      names.map(async (target, i): Promise<BroadcastResult> => {
-        const msg_id = `${model.envelope.msg_id}-${i + 1}`;
-        try {
-          const address = await publishing.resolve(tenant_id, target);
-          const changes = {
-            ...{ msg_id, request_id, sent_at, seq: 0, to: address.text, stream_key: address.text },
-            causation_id: model.envelope.causation_id || model.envelope.msg_id,
-          };
-          const envelope = { ...model.envelope, ...changes };
-          const bytes = rewriteEnvelope(model.bytes, changes);
-          return { target, msg_id, result: await publishing.send(tenant_id, { envelope, bytes, address }) };
-        } catch (error) {
-          return { target, msg_id, error: publicText(error) };
-        }
-      }),
-    );
-    const failed = results.filter(({ error }) => error !== undefined).length;
-    return { request_id, accepted: results.length - failed, failed, results };
   }
 
   /** Publishes a message and waits for its reply. Rejects with TIMEOUT, CONCURRENCY_LIMIT, and as `publish`. */
@@ -316,16 +259,6 @@ export class Icc {
     await this.#options.bus.close();
   }
 
-  async #broadcastTargets(tenant_id: string, { container_ids, include_non_running = false, limit }: BroadcastTargets) {
-    const count_max = Math.min(limit ?? LIMITS.broadcast_targets_max, LIMITS.broadcast_targets_max);
-    if (container_ids !== undefined && container_ids !== null) {
-      const names = [...new Set(container_ids.map((name) => name.trim()).filter((name) => name !== ""))];
-      return names.slice(0, count_max);
-    }
-    const found = await this.#options.targets(tenant_id, { isRunning: !include_non_running, count_max });
-    return found.map(({ id }) => id);
-  }
-
   async #refOf(tenant_id: string, inbox: string | null, msg_id: string): Promise<EntryRef> {
     if (inbox !== null) return { ...(await this.inbox(tenant_id, inbox)), msg_id };
     const found = await this.#options.bus.find(tenant_id, msg_id);
@@ -375,12 +308,6 @@ export class Icc {
   }
 }
 
-function withTarget(content: Content, to: string): Content {
-  return "bytes" in content
-    ? { bytes: rewriteEnvelope(content.bytes, { to }) }
-    : { message: { ...content.message, to } };
-}
-
 const seconds = (ms: number): number => Math.floor(ms / 1_000);
 
 /** A message as lists show it. */
@@ -401,7 +328,7 @@ export function deliveryItem(delivery: Delivery) {
     ...messageItem(delivery),
     lease: delivery.lease,
     lease_expires_at: seconds(delivery.held_until_ms),
-    message: messageOf(decodeStored(delivery.envelope)),
+    message: { ...messageOf(decodeStored(delivery.envelope)) },
   };
 }
 

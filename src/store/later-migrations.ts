@@ -282,6 +282,11 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
       END`,
       // The highest permission level that messages of a container itself may have; none: READ_ONLY.
       "CREATE TABLE icc_grants (container_id TEXT PRIMARY KEY, permission_level TEXT NOT NULL) WITHOUT ROWID",
+      `CREATE TRIGGER tenants_inboxes_end AFTER DELETE ON tenants BEGIN
+        DELETE FROM icc_inboxes WHERE tenant_no = (SELECT tenant_no FROM icc_tenants WHERE tenant_id = OLD.id);
+        DELETE FROM icc_dead WHERE id >> 32 = (SELECT tenant_no FROM icc_tenants WHERE tenant_id = OLD.id);
+        DELETE FROM icc_tenants WHERE tenant_id = OLD.id;
+      END`,
       // The inbox of a container ends with it, in the batch that hides it.
       `CREATE TRIGGER containers_inbox_ends AFTER UPDATE OF is_removing ON containers WHEN NEW.is_removing = 1 BEGIN
         DELETE FROM icc_inboxes WHERE name = NEW.id

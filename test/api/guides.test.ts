@@ -6,6 +6,7 @@ import { LIMITS } from "../../src/base/limits.ts";
 import { containersGuide } from "../../src/containers/guide.ts";
 import type { GuideExample } from "../../src/docs/guide.ts";
 import { functionsGuide } from "../../src/functions/guide.ts";
+import { iccGuide } from "../../src/icc/guide.ts";
 import { imagesGuide } from "../../src/oci/guide.ts";
 import { type Alpine, startAlpine } from "../support/alpine.ts";
 import { Daemon } from "../support/daemon.ts";
@@ -28,7 +29,7 @@ const FOLDERS: Readonly<Record<string, readonly string[]>> = {
   containers: ["containers", "network", "monitors", "cleanup"],
   oci: ["oci", "build-contexts"],
 };
-const CONCERNS = [functionsGuide, containersGuide, imagesGuide] as const;
+const CONCERNS = [functionsGuide, containersGuide, imagesGuide, iccGuide] as const;
 
 describe.each(CONCERNS.map((guide) => [guide.concern, guide] as const))("GET /api/%s/help", (concern, { machine }) => {
   it("lists every route of the concern, every state, limits as they are, and the errors of the routes", async () => {

@@ -146,6 +146,8 @@ describe("the description of the API", () => {
       "containersHelp",
       "functionsExamples",
       "functionsHelp",
+      "iccExamples",
+      "iccHelp",
       "nightlyExamples",
       "nightlyHelp",
       "ociExamples",

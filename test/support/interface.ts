@@ -125,6 +125,8 @@ const STREAM: Fields = {
 /** All that the interface shows of it. */
 const OPERATION: Fields = { operation_id: "string", status: "string" };
 
+const ACK: Fields = { msg_id: "string", action: "string", reason: "string" };
+
 const GUIDE: InterfaceRow = { query: { format: "string" } };
 
 /** Rows that are not mounted yet. The list may only shrink: a row leaves it with the change that mounts its route. */
@@ -132,9 +134,6 @@ export const NOT_MOUNTED: readonly string[] = [
   "GET /api/elasticity/help",
   "GET /api/elasticity/examples",
   "GET /api/elasticity/health",
-  "GET /api/icc/help",
-  "GET /api/icc/examples",
-  "GET /api/icc/health",
   "GET /api/elasticity/node/status",
   "GET /api/elasticity/control/contract",
   "GET /api/elasticity/control/operations/:operation_id",
@@ -150,32 +149,6 @@ export const NOT_MOUNTED: readonly string[] = [
   "GET /api/elasticity/control/workloads/:workload_id/placement-preference",
   "POST /api/elasticity/control/node-groups/:node_group/scale",
   "POST /api/elasticity/control/actions/:action_id/rollback",
-  "GET /api/icc",
-  "GET /api/icc/streams",
-  "GET /api/icc/schema",
-  "GET /api/icc/types",
-  "GET /api/icc/proto",
-  "GET /api/icc/descriptor",
-  "GET /api/icc/dlq",
-  "GET /api/icc/messages",
-  "GET /api/icc/inbox/:container_id",
-  "GET /api/icc/containers/:container_id/state-version",
-  "GET /api/containers/:container_id/icc",
-  "GET /api/containers/:container_id/inbox",
-  "GET /api/containers/:container_id/messages",
-  "POST /api/icc/messages",
-  "POST /api/icc/messages/broadcast",
-  "POST /api/icc/exec/broadcast",
-  "POST /api/icc/publish",
-  "POST /api/icc/ack",
-  "POST /api/icc/replay",
-  "POST /api/icc/dlq/:stream_seq/replay",
-  "POST /api/containers/:container_id/icc/publish",
-  "POST /api/containers/:container_id/inbox/ack",
-  "POST /api/containers/:container_id/inbox/replay",
-  "POST /api/icc/inbox/:container_id/ack",
-  "POST /api/icc/messages/:msg_id/ack",
-  "POST /api/icc/inbox/:container_id/replay",
   "POST /api/clusters",
   "GET /api/clusters",
   "GET /api/clusters/:cluster_id",
@@ -318,6 +291,41 @@ const MOUNTED: Readonly<Record<string, InterfaceRow>> = {
   "GET /api/functions/:function_id/invocations/:invocation_id": { answer: RECORD },
   "GET /api/functions/:function_id/pool": { answer: POOL },
   "GET /api/functions/pool/stats": { answer: POOL_TOTALS },
+  "GET /api/icc/help": GUIDE,
+  "GET /api/icc/examples": GUIDE,
+  "GET /api/icc/health": GUIDE,
+  "GET /api/icc": {},
+  "GET /api/icc/streams": {},
+  "GET /api/icc/schema": {},
+  "GET /api/icc/types": {},
+  "GET /api/icc/proto": {},
+  "GET /api/icc/descriptor": {},
+  "GET /api/icc/dlq": {},
+  "GET /api/icc/messages": { query: { container_id: "string", limit: "integer" }, required_query: "container_id" },
+  "GET /api/icc/inbox/:container_id": {},
+  "GET /api/icc/containers/:container_id/state-version": {},
+  "GET /api/containers/:container_id/icc": {},
+  "GET /api/containers/:container_id/inbox": {},
+  "GET /api/containers/:container_id/messages": {},
+  "POST /api/icc/messages": { body: {} },
+  "POST /api/icc/messages/broadcast": {
+    body: { envelope_b64: "string", targets: "object" },
+    required: ["envelope_b64"],
+  },
+  "POST /api/icc/exec/broadcast": {
+    body: { command: "array", timeout_ms: "integer", targets: "object" },
+    required: ["command"],
+  },
+  "POST /api/icc/publish": { body: { envelope_b64: "string" }, required: ["envelope_b64"] },
+  "POST /api/icc/ack": { body: ACK },
+  "POST /api/icc/replay": { body: { container_id: "string", state: "string", limit: "integer" } },
+  "POST /api/icc/dlq/:stream_seq/replay": { body: {} },
+  "POST /api/containers/:container_id/icc/publish": { body: {} },
+  "POST /api/containers/:container_id/inbox/ack": { body: ACK },
+  "POST /api/containers/:container_id/inbox/replay": { body: {} },
+  "POST /api/icc/inbox/:container_id/ack": { body: ACK },
+  "POST /api/icc/messages/:msg_id/ack": { body: {} },
+  "POST /api/icc/inbox/:container_id/replay": { body: {} },
 };
 
 /** Every row of the interface. What is not mounted has no fields here. */
@@ -384,5 +392,17 @@ export const EXTRA_CREATE_FIELDS: Readonly<Record<string, string>> = {
   idempotency_key: "the same",
   labels: "the same",
   placement_hint: "the same",
+  envelope_b64: "where a message may also be plain JSON",
+  ...Object.fromEntries(
+    ["to", "from", "type", "payload", "ttl_ms", "msg_id", "request_id", "trace_id", "correlation_id", "causation_id"]
+      .concat("stream_key", "seq", "permission_level")
+      .map((field) => [field, "a message in plain JSON"]),
+  ),
+  ...Object.fromEntries(
+    ["lease", "requeue", "delay_ms", "action", "reason", "container_id"].map((field) => [field, "of an ack"]),
+  ),
+  ...Object.fromEntries(
+    ["from_seq", "to_seq", "state", "limit", "replay_to_container"].map((field) => [field, "of a replay"]),
+  ),
   source_code: "described as refused: the create contract has no such field",
 };

@@ -77,7 +77,7 @@ export class Inboxes {
     if (inbox.unread_count >= LIMITS.inbox_unread_max) {
       throw new AppError("QUEUE_FULL", `inbox ${inbox.name} holds ${LIMITS.inbox_unread_max} unread messages`, {
         retry_after: 1,
-        hint: "receive and ack the messages of the inbox, or give them a shorter ttl_ms",
+        hint: "receive and ack the messages of the inbox, or send them with a shorter time to live",
       });
     }
     const { messages_mb_max } = this.#quotas.of(inbox.tenant.tenant_id);

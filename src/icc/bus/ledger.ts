@@ -401,7 +401,7 @@ export class Ledger {
         `message ${used?.msg_id} to ${message.inbox} has this idempotency key`,
         {
           details: { expected: null, received: message.msg_id, example: null, state: "IDMP_REPLAY" },
-          hint: "send the message with the msg_id of the first one to repeat it, or with another idempotency_key",
+          hint: "repeat a message with the id of the first one, or send another one with another idempotency key",
         },
       );
     }

@@ -55,7 +55,7 @@ export class Pruning {
       [inbox_no ?? 0, now_ms, LIMITS.messages_pruned_at_once],
     );
     if (expired.length > 0) await this.#expire(key, expired);
-    const cutoff_ms = now_ms - LIMITS.messages_kept_ms;
+    const cutoff_ms = now_ms - LIMITS.icc_message_kept_ms;
     await this.#deleteFirst(key, Number(inbox_no), `created_ms < ${Math.floor(cutoff_ms)}`);
     const isNamed = !String(name).startsWith("ctr_");
     if (isNamed && Number(entries) === 0 && String(name).startsWith("queue:"))
@@ -167,7 +167,7 @@ export class Pruning {
       },
       {
         sql: "DELETE FROM icc_dead WHERE id IN (SELECT id FROM icc_dead WHERE created_ms < ? LIMIT ?)",
-        args: [now_ms - LIMITS.messages_kept_ms, LIMITS.messages_pruned_at_once],
+        args: [now_ms - LIMITS.icc_message_kept_ms, LIMITS.messages_pruned_at_once],
       },
     ]);
   }

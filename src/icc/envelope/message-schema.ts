@@ -6,7 +6,8 @@ import { ENUMS, type PermissionLevel } from "./jets.generated.js";
 import { MESSAGE_TYPE } from "./message-type.ts";
 
 const id = textBytes(LIMITS.icc_id_bytes_max);
-const LEVELS = Object.keys(ENUMS.PermissionLevel).slice(1) as [PermissionLevel, ...PermissionLevel[]];
+/** Levels that a sender may name. */
+export const PERMISSION_LEVELS = Object.keys(ENUMS.PermissionLevel).slice(1) as [PermissionLevel, ...PermissionLevel[]];
 
 export const messageSchema = z.object({
   to: id
@@ -22,7 +23,10 @@ export const messageSchema = z.object({
   payload: z
     .unknown()
     .optional()
-    .describe("Any JSON of an application message, or the fields of the payload kind; null by default."),
+    .meta({
+      type: ["string", "number", "boolean", "object", "array", "null"],
+      description: "Any JSON of an application message, or the fields of the payload kind; null by default.",
+    }),
   ttl_ms: whole(1, Number.MAX_SAFE_INTEGER)
     .optional()
     .describe("Time until the message expires, in milliseconds; 7 days by default and at most."),
@@ -35,7 +39,7 @@ export const messageSchema = z.object({
   seq: whole(0, Number.MAX_SAFE_INTEGER).optional().describe("Number of the message in the sender's stream."),
   idempotency_key: id.optional().describe("Key under which the receiver accepts one message in 24 hours."),
   permission_level: z
-    .enum(LEVELS)
+    .enum(PERMISSION_LEVELS)
     .optional()
     .describe("Permission that the payload needs; by default the least that its kind permits."),
 });

@@ -79,7 +79,7 @@ function checkTimes({ sent_at, ttl_ms }: Envelope, now_ms: number): void {
     throw invalid("ttl_ms", `is over: sent_at + ttl_ms is ${late} ms before the daemon's clock`, {
       reason_code: "EXPIRED",
       details: { expected: [`sent_at + ttl_ms >= ${Math.floor(now_ms)}`], received: `${sent_at} + ${ttl_ms}` },
-      hint: "check the sender's clock, or send a larger ttl_ms",
+      hint: "check the sender's clock, or send a longer time to live",
     });
   }
   const ahead = Math.floor(sent_at - now_ms);

@@ -19,8 +19,9 @@ import { MemoryBudget, type Share } from "../../http/memory-budget.ts";
 import type { RateLimiter } from "../../http/rates.ts";
 import { send } from "../../http/stream.ts";
 import { messageSchema } from "../envelope/message-schema.ts";
+import { messageContent } from "../message-content.ts";
 import { serverSentEvents } from "./events.ts";
-import type { Inside, PublishRequest, Self } from "./inside.ts";
+import type { Inside, Self } from "./inside.ts";
 import * as shapes from "./shapes.ts";
 import { Windows } from "./windows.ts";
 
@@ -72,7 +73,7 @@ export const INSIDE_ROUTES: readonly InsideRoute[] = [
   })),
   route("GET /v1/self", "says who the container is", {}, ({ inside, self }) => inside.self(self)),
   route("POST /v1/messages", "publishes a message", { body: shapes.publishBody }, ({ inside, self, body }) =>
-    inside.publish(self, messageOf(body)),
+    inside.publish(self, messageContent(body, checkMessage)),
   ),
   route("POST /v1/receive", "leases messages", { body: shapes.receiveBody }, async ({ inside, self, body, signal }) => {
     const { inbox = null, lease_ms = null, ...rest } = body;
@@ -125,12 +126,7 @@ export const INSIDE_ROUTES: readonly InsideRoute[] = [
 ];
 
 /** Throws UNPROCESSABLE_ENTITY for a message that lacks fields, and INVALID_ARGUMENT for an envelope with others. */
-function messageOf({ envelope_b64, ...fields }: z.output<typeof shapes.publishBody>): PublishRequest {
-  if (envelope_b64 === undefined) return validate(messageSchema, fields);
-  const [other] = Object.entries(fields).find(([, value]) => value !== undefined) ?? [];
-  if (other === undefined) return { envelope_b64 };
-  throw new AppError("INVALID_ARGUMENT", `${other}: must not be set beside envelope_b64`);
-}
+const checkMessage = (fields: unknown) => validate(messageSchema, fields);
 
 export interface InsideServerOptions {
   readonly inside: Inside;

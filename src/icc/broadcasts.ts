@@ -1,0 +1,131 @@
+/** One message, or one command, for many containers of a tenant. A target that fails is a result, not a refusal. */
+import type { Clock } from "../base/clock.ts";
+import { publicText } from "../base/errors.ts";
+import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
+import { rewriteEnvelope } from "./envelope/envelope.ts";
+import type { Accepted, Content, Publishing, Sender } from "./publishing.ts";
+
+export interface BroadcastTargets {
+  readonly container_ids?: readonly string[] | null | undefined;
+  readonly include_non_running?: boolean | undefined;
+  readonly limit?: number | null | undefined;
+}
+
+export interface BroadcastResult {
+  readonly target: string;
+  readonly msg_id: string;
+  readonly result: Accepted | null;
+  readonly error: string | null;
+}
+
+export interface BroadcastCommand {
+  readonly command: readonly string[];
+  readonly timeout_ms?: number | null | undefined;
+  readonly workdir?: string | null | undefined;
+  readonly capture_output: boolean;
+  readonly detach: boolean;
+}
+
+export interface CommandResult {
+  readonly container_id: string;
+  readonly job_id: string | null;
+  readonly exit_code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly timed_out: boolean;
+  readonly error: string | null;
+}
+
+/** What a command in one container answers. */
+export type Ran = Omit<CommandResult, "container_id" | "error">;
+
+export interface BroadcastsOptions {
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly publishing: Publishing;
+  /** Ids of the tenant's containers, the newest first, at most so many. */
+  readonly containersOf: (
+    tenant_id: string,
+    options: { readonly isRunning: boolean; readonly count_max: number },
+  ) => Promise<readonly string[]>;
+  readonly run: (
+    tenant_id: string,
+    container_id: string,
+    command: BroadcastCommand,
+    signal: AbortSignal,
+  ) => Promise<Ran>;
+}
+
+export class Broadcasts {
+  readonly #options: BroadcastsOptions;
+
+  constructor(options: BroadcastsOptions) {
+    this.#options = options;
+  }
+
+  /** Publishes a copy of a message to each target. Rejects as `Publishing.prepare` for the message itself. */
+  async publish(sender: Sender, content: Content, targets: BroadcastTargets) {
+    const { publishing, clock, ids } = this.#options;
+    const { tenant_id } = sender;
+    const names = await this.#targets(tenant_id, targets);
+    const model = await publishing.check(sender, content);
+    const request_id = model.envelope.request_id || ids.next("req");
+    const sent_at = Math.floor(clock.epochMs());
+    const causation_id = model.envelope.causation_id || model.envelope.msg_id;
+    const results = await Promise.all(
+      names.map(async (target, i): Promise<BroadcastResult> => {
+        const msg_id = `${model.envelope.msg_id}-${i + 1}`;
+        try {
+          const address = await publishing.resolve(tenant_id, target);
+          const to = address.text;
+          const changes = { msg_id, request_id, causation_id, sent_at, seq: 0, to, stream_key: to };
+          const envelope = { ...model.envelope, ...changes };
+          const bytes = rewriteEnvelope(model.bytes, changes);
+          const result = await publishing.send(tenant_id, { envelope, bytes, address });
+          return { target, msg_id, result, error: null };
+        } catch (error) {
+          return { target, msg_id, result: null, error: publicText(error) };
+        }
+      }),
+    );
+    const failed = results.filter(({ error }) => error !== null).length;
+    return { request_id, accepted: results.length - failed, failed, results };
+  }
+
+  /** Runs a command in each target, a few at the same time. `succeeded` counts targets in which it ran. */
+  async run(tenant_id: string, command: BroadcastCommand, targets: BroadcastTargets, signal: AbortSignal) {
+    const names = await this.#targets(tenant_id, targets);
+    const results: CommandResult[] = new Array(names.length);
+    let next = 0;
+    const worker = async (): Promise<void> => {
+      for (let i = next++; i < names.length; i = next++) {
+        results[i] = await this.#runIn(tenant_id, names[i] ?? "", command, signal);
+      }
+    };
+    await Promise.all(Array.from({ length: LIMITS.broadcast_commands_at_once }, worker));
+    const failed = results.filter(({ error }) => error !== null).length;
+    return { succeeded: results.length - failed, failed, results };
+  }
+
+  async #runIn(tenant_id: string, target: string, command: BroadcastCommand, signal: AbortSignal) {
+    const nothing = { job_id: null, exit_code: null, stdout: "", stderr: "", timed_out: false };
+    if (signal.aborted) return { container_id: target, ...nothing, error: "the client left" };
+    try {
+      return { container_id: target, ...(await this.#options.run(tenant_id, target, command, signal)), error: null };
+    } catch (error) {
+      return { container_id: target, ...nothing, error: publicText(error) };
+    }
+  }
+
+  /** Names without blanks and duplicates, or all containers. */
+  async #targets(tenant_id: string, targets: BroadcastTargets): Promise<readonly string[]> {
+    const { container_ids = null, include_non_running = false, limit } = targets;
+    const count_max = Math.min(limit ?? LIMITS.broadcast_targets_max, LIMITS.broadcast_targets_max);
+    if (container_ids === null) {
+      return this.#options.containersOf(tenant_id, { isRunning: !include_non_running, count_max });
+    }
+    const names = container_ids.map((name) => name.trim()).filter((name) => name !== "");
+    return [...new Set(names)].slice(0, count_max);
+  }
+}

@@ -1,0 +1,471 @@
+/** Every route of messages between containers. A container_id of an inbox may also be the address of a queue or topic. */
+import type { z } from "zod";
+import { guideRoutes } from "../docs/guide.ts";
+import { validate } from "../http/input.ts";
+import { route } from "../http/route.ts";
+import { DEAD_STREAM, DEAD_SUBJECT, SOCKET_PATH } from "./addresses.ts";
+import type { Broadcasts } from "./broadcasts.ts";
+import { decodeBase64 } from "./envelope/base64.ts";
+import { envelopeDescriptor, envelopeProto, envelopeSchema, envelopeTypes } from "./envelope/description.ts";
+import { messageSchema } from "./envelope/message-schema.ts";
+import { iccGuide, iccReadiness } from "./guide.ts";
+import { messageContent } from "./message-content.ts";
+import type { Accepted, Content, Sender } from "./publishing.ts";
+import { SAMPLES } from "./samples.ts";
+import * as shapes from "./schema.ts";
+import { deliveryItem, type Icc } from "./service.ts";
+
+export interface IccRoutesOptions {
+  readonly icc: Icc;
+  readonly broadcasts: Broadcasts;
+}
+
+const BY_CONTAINER = { container_id: "{container_id}" };
+const READ_ERRORS = ["NOT_FOUND"] as const;
+const PUBLISH_ERRORS = [
+  ...(["NOT_FOUND", "QUEUE_FULL", "QUOTA_EXCEEDED", "IDEMPOTENCY_CONFLICT", "SHUTTING_DOWN"] as const),
+  "SERVICE_UNAVAILABLE",
+] as const;
+const ACK_ERRORS = ["NOT_FOUND", "WRONG_STATE", "AMBIGUOUS_MESSAGE", "SERVICE_UNAVAILABLE"] as const;
+const MSG = { msg_id: SAMPLES.published.msg_id };
+const MESSAGE = { to: "{container_id}", type: "task.created", payload: { n: 42 } };
+
+/** A key of the tenant sends. */
+const keyOf = (tenant_id: string): Sender => ({ tenant_id, container: null });
+
+function contentOf(body: z.output<typeof shapes.publishMessage>): Content {
+  const content = messageContent(body, (fields) => validate(messageSchema, fields));
+  return "envelope_b64" in content ? { bytes: decodeBase64(content.envelope_b64) } : { message: content };
+}
+
+const publishedOf = ({ inbox, ...accepted }: Accepted) => ({ ...accepted, container_id: inbox });
+
+export function iccRoutes(options: IccRoutesOptions) {
+  const routes = messageRoutes(options);
+  const readiness = {
+    schema: iccReadiness,
+    example: { status: "ok" as const, concern: "icc" as const, backend: "embedded" as const, reason: null },
+    look: () => {
+      const { bus } = options.icc;
+      const { is_ready, problem: reason } = bus.health();
+      const status = is_ready ? ("ok" as const) : ("unavailable" as const);
+      return { status, concern: "icc" as const, backend: bus.backend, reason };
+    },
+  };
+  return [...guideRoutes(iccGuide, routes, readiness), ...routes];
+}
+
+function messageRoutes(options: IccRoutesOptions) {
+  return [
+    ...aboutRoutes(options),
+    ...publishRoutes(options),
+    ...broadcastRoutes(options),
+    ...readRoutes(options),
+    ...receiveRoutes(options),
+    ...ackRoutes(options),
+    ...replayRoutes(options),
+    ...permissionRoutes(options),
+  ];
+}
+
+function aboutRoutes({ icc }: IccRoutesOptions) {
+  const about = { method: "GET", auth: "tenant", scope: "read" } as const;
+  return [
+    route({
+      ...about,
+      path: "/api/icc",
+      operation: "messagingOverview",
+      summary: "Returns where messages are kept and how containers reach their inboxes.",
+      response: shapes.overview,
+      example: { response: SAMPLES.overview },
+      handler: () => ({
+        backend: icc.bus.backend,
+        sync_mode: icc.bus.sync_mode,
+        dlq: { stream: DEAD_STREAM, subject: DEAD_SUBJECT },
+        socket: SOCKET_PATH,
+      }),
+    }),
+    route({
+      ...about,
+      path: "/api/icc/streams",
+      operation: "listMessageStreams",
+      summary: "Lists the tenant's inboxes with their counts, by name.",
+      query: shapes.streamsQuery,
+      response: shapes.streams,
+      example: { response: SAMPLES.streams },
+      handler: ({ caller, query }) => icc.streams(caller.tenant_id, query),
+    }),
+    route({
+      ...about,
+      path: "/api/icc/schema",
+      operation: "messageSchema",
+      summary: "Returns the fields of the envelope and its payloads.",
+      response: shapes.anyObject,
+      example: { response: { ...envelopeSchema } },
+      handler: () => ({ ...envelopeSchema }),
+    }),
+    route({
+      ...about,
+      path: "/api/icc/types",
+      operation: "messageTypes",
+      summary: "Lists the payload kinds with the permission levels that permit them.",
+      response: shapes.anyObject,
+      example: { response: { ...envelopeTypes } },
+      handler: () => ({ ...envelopeTypes }),
+    }),
+    route({
+      ...about,
+      path: "/api/icc/proto",
+      operation: "messageProto",
+      summary: "Returns the envelope's protobuf definition as text.",
+      content: ["text/plain"],
+      example: {},
+      handler: () => new Response(envelopeProto, { headers: { "content-type": "text/plain; charset=utf-8" } }),
+    }),
+    route({
+      ...about,
+      path: "/api/icc/descriptor",
+      operation: "messageDescriptor",
+      summary: "Returns the envelope's FileDescriptorSet in base64.",
+      response: shapes.anyObject,
+      example: { response: { ...envelopeDescriptor } },
+      handler: () => ({ ...envelopeDescriptor }),
+    }),
+  ];
+}
+
+function publishRoutes({ icc }: IccRoutesOptions) {
+  const publish = { method: "POST", auth: "tenant", scope: "write" } as const;
+  return [
+    route({
+      ...publish,
+      path: "/api/icc/publish",
+      operation: "publishEnvelope",
+      summary: "Publishes an envelope to the inbox that its field `to` names.",
+      body: shapes.publishEnvelope,
+      response: shapes.published,
+      errors: PUBLISH_ERRORS,
+      example: { body: { envelope_b64: SAMPLES.ENVELOPE }, response: SAMPLES.published },
+      handler: async ({ caller, body }) => publishedOf(await icc.publish(keyOf(caller.tenant_id), contentOf(body))),
+    }),
+    route({
+      ...publish,
+      path: "/api/icc/messages",
+      operation: "publishMessage",
+      summary: "Publishes a message in plain JSON, or an envelope.",
+      headers: ["Idempotency-Key"],
+      body: shapes.publishMessage,
+      response: shapes.published,
+      errors: PUBLISH_ERRORS,
+      example: { body: MESSAGE, response: SAMPLES.published },
+      handler: async ({ caller, body }) => publishedOf(await icc.publish(keyOf(caller.tenant_id), contentOf(body))),
+    }),
+    route({
+      ...publish,
+      path: "/api/containers/:container_id/icc/publish",
+      operation: "publishContainerEnvelope",
+      summary: "Publishes a message from or to the container.",
+      params: shapes.byInbox,
+      body: shapes.publishMessage,
+      response: shapes.published,
+      errors: PUBLISH_ERRORS,
+      example: { params: BY_CONTAINER, body: MESSAGE, response: SAMPLES.published },
+      handler: async ({ caller, params, body }) => {
+        await icc.container(caller.tenant_id, params.container_id);
+        return publishedOf(await icc.publish(keyOf(caller.tenant_id), contentOf(body)));
+      },
+    }),
+    route({
+      method: "POST",
+      auth: "tenant",
+      scope: "write",
+      path: "/api/icc/request",
+      operation: "requestReply",
+      summary: "Publishes a message and waits for the reply with its msg_id as correlation_id.",
+      body: shapes.requestMessage,
+      response: shapes.replied,
+      errors: [...PUBLISH_ERRORS, "TIMEOUT", "CONCURRENCY_LIMIT", "WRONG_STATE"],
+      example: { body: { ...MESSAGE, timeout_ms: 5_000 }, response: SAMPLES.replied },
+      handler: async ({ caller, body, signal }) => {
+        const { timeout_ms, ...message } = body;
+        const { reply, ...accepted } = await icc.request(keyOf(caller.tenant_id), message, timeout_ms, signal);
+        return { ...publishedOf(accepted), reply: { ...reply } };
+      },
+    }),
+  ];
+}
+
+function broadcastRoutes({ broadcasts }: IccRoutesOptions) {
+  return [
+    route({
+      method: "POST",
+      path: "/api/icc/messages/broadcast",
+      auth: "tenant",
+      scope: "write",
+      operation: "broadcastMessage",
+      summary: "Publishes a copy of an envelope to each target; a target that fails is among the results.",
+      body: shapes.broadcastMessage,
+      response: shapes.broadcastAnswer,
+      errors: ["SHUTTING_DOWN"],
+      example: { body: { envelope_b64: SAMPLES.ENVELOPE }, response: SAMPLES.broadcast },
+      handler: async ({ caller, body: { envelope_b64, targets } }) => {
+        const content = { bytes: decodeBase64(envelope_b64) };
+        const answer = await broadcasts.publish(keyOf(caller.tenant_id), content, targets);
+        return {
+          ...answer,
+          results: answer.results.map((one) => ({
+            ...one,
+            result: one.result === null ? null : publishedOf(one.result),
+          })),
+        };
+      },
+    }),
+    route({
+      method: "POST",
+      path: "/api/icc/exec/broadcast",
+      auth: "tenant",
+      scope: "write",
+      operation: "broadcastCommand",
+      summary: "Runs a command in each target; a target in which it cannot run is among the results.",
+      body: shapes.broadcastCommand,
+      response: shapes.commandAnswer,
+      errors: ["SHUTTING_DOWN"],
+      example: {
+        body: { command: ["echo", "ready"], targets: { container_ids: ["{container_id}"] } },
+        response: SAMPLES.command,
+      },
+      handler: ({ caller, body: { targets, ...command }, signal }) =>
+        broadcasts.run(caller.tenant_id, command, targets, signal),
+    }),
+  ];
+}
+
+function readRoutes({ icc }: IccRoutesOptions) {
+  const read = { method: "GET", auth: "tenant", scope: "read", errors: READ_ERRORS } as const;
+  const ofInbox = { ...read, params: shapes.byInbox, query: shapes.inboxQuery, response: shapes.inboxMessages };
+  const example = { params: BY_CONTAINER, response: SAMPLES.inbox };
+  return [
+    route({
+      ...read,
+      path: "/api/icc/messages",
+      operation: "listMessages",
+      summary: "Lists messages of an inbox by stream_seq, without delivering them.",
+      query: shapes.messagesQuery,
+      response: shapes.inboxMessages,
+      example: { query: BY_CONTAINER, response: SAMPLES.inbox },
+      handler: ({ caller, query: { container_id, ...query } }) => icc.read(caller.tenant_id, container_id, query),
+    }),
+    route({
+      ...ofInbox,
+      path: "/api/icc/inbox/:container_id",
+      operation: "readInbox",
+      summary: "Lists messages of an inbox by stream_seq, without delivering them.",
+      example,
+      handler: ({ caller, params, query }) => icc.read(caller.tenant_id, params.container_id, query),
+    }),
+    route({
+      ...ofInbox,
+      path: "/api/containers/:container_id/inbox",
+      operation: "readContainerInbox",
+      summary: "Lists messages of the container's inbox by stream_seq, without delivering them.",
+      example,
+      handler: ({ caller, params, query }) => icc.read(caller.tenant_id, params.container_id, query),
+    }),
+    route({
+      ...ofInbox,
+      path: "/api/containers/:container_id/messages",
+      operation: "listContainerMessages",
+      summary: "Lists messages of the container's inbox by stream_seq, without delivering them.",
+      example,
+      handler: ({ caller, params, query }) => icc.read(caller.tenant_id, params.container_id, query),
+    }),
+    route({
+      ...read,
+      path: "/api/containers/:container_id/icc",
+      operation: "containerMessaging",
+      summary: "Returns the counts of the container's inbox and what the container may send.",
+      params: shapes.byInbox,
+      response: shapes.containerMessaging,
+      example: { params: BY_CONTAINER, response: SAMPLES.container },
+      handler: ({ caller, params }) => icc.facts(caller.tenant_id, params.container_id),
+    }),
+    route({
+      ...read,
+      path: "/api/icc/containers/:container_id/state-version",
+      operation: "stateVersion",
+      summary: "Returns the container's state version, which each applied action moves.",
+      params: shapes.byInbox,
+      response: shapes.stateVersion,
+      example: { params: BY_CONTAINER, response: { container_id: SAMPLES.container.container_id, state_version: 0 } },
+      handler: async ({ caller, params }) => {
+        const { container_id, state_version } = await icc.facts(caller.tenant_id, params.container_id);
+        return { container_id, state_version };
+      },
+    }),
+    route({
+      method: "GET",
+      auth: "tenant",
+      scope: "read",
+      path: "/api/icc/dlq",
+      operation: "listDeadLetters",
+      summary: "Lists the tenant's dead letters by stream_seq.",
+      query: shapes.deadQuery,
+      response: shapes.deadLetters,
+      example: { response: SAMPLES.dead },
+      handler: ({ caller, query }) => icc.deadLetters(caller.tenant_id, query),
+    }),
+  ];
+}
+
+function receiveRoutes({ icc }: IccRoutesOptions) {
+  return [
+    route({
+      method: "POST",
+      path: "/api/icc/inbox/:container_id/receive",
+      auth: "tenant",
+      scope: "write",
+      operation: "receiveMessages",
+      summary: "Delivers messages of an inbox, each held by a lease until it is acked or the lease ends.",
+      params: shapes.byInbox,
+      body: shapes.receiveMessages,
+      response: shapes.received,
+      errors: [...READ_ERRORS, "CONCURRENCY_LIMIT", "SHUTTING_DOWN", "SERVICE_UNAVAILABLE"],
+      example: { params: BY_CONTAINER, body: { max: 1 }, response: SAMPLES.received },
+      handler: async ({ caller, params, body, signal }) => {
+        const deliveries = await icc.receive(caller.tenant_id, params.container_id, body, signal);
+        return { messages: deliveries.map(deliveryItem) };
+      },
+    }),
+  ];
+}
+
+function ackRoutes({ icc }: IccRoutesOptions) {
+  const ack = {
+    method: "POST",
+    auth: "tenant",
+    scope: "write",
+    response: shapes.ackAnswer,
+    errors: ACK_ERRORS,
+  } as const;
+  const inInbox = { ...ack, params: shapes.byInbox, body: shapes.ackInInbox };
+  return [
+    route({
+      ...ack,
+      path: "/api/icc/ack",
+      operation: "ackMessage",
+      summary: "Acks or fails a message by its msg_id, in whichever inbox it is.",
+      body: shapes.ackAnywhere,
+      example: { body: MSG, response: SAMPLES.acked },
+      handler: ({ caller, body: { container_id, ...input } }) =>
+        icc.settle(caller.tenant_id, container_id ?? null, input),
+    }),
+    route({
+      ...ack,
+      path: "/api/icc/messages/:msg_id/ack",
+      operation: "ackMessageById",
+      summary: "Acks or fails the message of the path, in whichever inbox it is.",
+      params: shapes.byMessage,
+      body: shapes.ackById,
+      example: { params: MSG, body: { action: "ack" }, response: SAMPLES.acked },
+      handler: ({ caller, params, body: { container_id, ...input } }) =>
+        icc.settle(caller.tenant_id, container_id ?? null, { ...input, msg_id: params.msg_id }),
+    }),
+    route({
+      ...inInbox,
+      path: "/api/icc/inbox/:container_id/ack",
+      operation: "ackInboxMessage",
+      summary: "Acks or fails a message of an inbox.",
+      example: { params: BY_CONTAINER, body: MSG, response: SAMPLES.acked },
+      handler: ({ caller, params, body }) => icc.settle(caller.tenant_id, params.container_id, body),
+    }),
+    route({
+      ...inInbox,
+      path: "/api/containers/:container_id/inbox/ack",
+      operation: "ackContainerMessage",
+      summary: "Acks or fails a message of the container's inbox.",
+      example: { params: BY_CONTAINER, body: MSG, response: SAMPLES.acked },
+      handler: ({ caller, params, body }) => icc.settle(caller.tenant_id, params.container_id, body),
+    }),
+  ];
+}
+
+function replayRoutes({ icc }: IccRoutesOptions) {
+  const replay = { method: "POST", auth: "tenant", scope: "write", errors: PUBLISH_ERRORS } as const;
+  const again = async (tenant_id: string, inbox: string, range: z.output<typeof shapes.replayInInbox>) => {
+    const { replayed, messages } = await icc.replay(tenant_id, inbox, range);
+    return { replayed, messages: messages.map(publishedOf) };
+  };
+  const inInbox = { ...replay, params: shapes.byInbox, body: shapes.replayInInbox, response: shapes.replayed };
+  return [
+    route({
+      ...replay,
+      path: "/api/icc/replay",
+      operation: "replayMessages",
+      summary: "Publishes messages of an inbox to it once more, with new ids.",
+      body: shapes.replayMessages,
+      response: shapes.replayed,
+      example: { body: { container_id: "{container_id}", state: "acked", limit: 10 }, response: SAMPLES.replayed },
+      handler: ({ caller, body: { container_id, ...range } }) => again(caller.tenant_id, container_id, range),
+    }),
+    route({
+      ...inInbox,
+      path: "/api/icc/inbox/:container_id/replay",
+      operation: "replayInbox",
+      summary: "Publishes messages of the inbox to it once more, with new ids.",
+      example: { params: BY_CONTAINER, body: { state: "acked" }, response: SAMPLES.replayed },
+      handler: ({ caller, params, body }) => again(caller.tenant_id, params.container_id, body),
+    }),
+    route({
+      ...inInbox,
+      path: "/api/containers/:container_id/inbox/replay",
+      operation: "replayContainerInbox",
+      summary: "Publishes messages of the container's inbox to it once more, with new ids.",
+      example: { params: BY_CONTAINER, body: { state: "acked" }, response: SAMPLES.replayed },
+      handler: ({ caller, params, body }) => again(caller.tenant_id, params.container_id, body),
+    }),
+    route({
+      ...replay,
+      path: "/api/icc/dlq/:stream_seq/replay",
+      operation: "replayDeadLetter",
+      summary: "Publishes a dead letter again, with a new id; it stays a dead letter.",
+      params: shapes.byDeadLetter,
+      body: shapes.replayDead,
+      response: shapes.published,
+      example: { params: { stream_seq: "1" }, body: {}, response: SAMPLES.published },
+      handler: async ({ caller, params, body }) =>
+        publishedOf(await icc.replayDead(caller.tenant_id, params.stream_seq, body.replay_to_container ?? null)),
+    }),
+  ];
+}
+
+function permissionRoutes({ icc }: IccRoutesOptions) {
+  return [
+    route({
+      method: "GET",
+      path: "/api/icc/containers/:container_id/permission",
+      auth: "tenant",
+      scope: "read",
+      operation: "messagePermission",
+      summary: "Returns the highest permission level that messages of the container itself may have.",
+      params: shapes.byInbox,
+      response: shapes.permission,
+      errors: READ_ERRORS,
+      example: { params: BY_CONTAINER, response: SAMPLES.permission },
+      handler: ({ caller, params }) => icc.permission(caller.tenant_id, params.container_id),
+    }),
+    route({
+      method: "PUT",
+      path: "/api/icc/containers/:container_id/permission",
+      auth: "tenant",
+      scope: "write",
+      operation: "setMessagePermission",
+      summary: "Sets the highest permission level that messages of the container itself may have.",
+      params: shapes.byInbox,
+      body: shapes.permissionBody,
+      response: shapes.permission,
+      errors: READ_ERRORS,
+      example: { params: BY_CONTAINER, body: { permission_level: "EXECUTE" }, response: SAMPLES.permission },
+      handler: ({ caller, params, body }) => icc.grant(caller.tenant_id, params.container_id, body.permission_level),
+    }),
+  ];
+}

@@ -1,0 +1,63 @@
+/** Composes the parts that carry messages between containers. */
+import type { Clock } from "./base/clock.ts";
+import type { Ids } from "./base/ids.ts";
+import { LIMITS } from "./base/limits.ts";
+import { firstPage } from "./base/paging.ts";
+import type { Quotas } from "./base/tenant-limits.ts";
+import type { Execs } from "./containers/exec/exec.ts";
+import type { Containers } from "./containers/service.ts";
+import { type BroadcastCommand, Broadcasts } from "./icc/broadcasts.ts";
+import { EmbeddedBus } from "./icc/bus/embedded.ts";
+import { Grants } from "./icc/grants.ts";
+import { Publishing } from "./icc/publishing.ts";
+import { Replies, Waits } from "./icc/replies.ts";
+import { Icc } from "./icc/service.ts";
+import type { Store } from "./store/store.ts";
+
+interface Parts {
+  readonly clock: Clock;
+  readonly ids: Ids;
+  readonly store: Store;
+  readonly quotas: Quotas;
+  readonly containers: Containers;
+  readonly execs: Execs;
+}
+
+export function makeMessaging(parts: Parts) {
+  const { clock, ids, store, containers, execs } = parts;
+  const bus = new EmbeddedBus(parts);
+  const grants = new Grants(store);
+  const replies = new Replies();
+  const waits = new Waits();
+  const publishing = new Publishing({
+    ...{ bus, clock, ids, grants, replies },
+    containerOf: (tenant_id, id_or_name) => containers.idOf(tenant_id, id_or_name),
+    copiesOf: () => [],
+    onAction: () => {},
+  });
+  const icc = new Icc({ bus, clock, ids, publishing, grants, replies, waits });
+  const broadcasts = new Broadcasts({
+    ...{ clock, ids, publishing },
+    containersOf: async (tenant_id, { isRunning, count_max }) => {
+      const filter = isRunning ? { state: "running" as const } : {};
+      const { items } = await containers.list(tenant_id, filter, firstPage(count_max));
+      return items.map(({ container_id }) => container_id);
+    },
+    run: async (tenant_id, container_id, command, signal) => {
+      const ran = await execs.run(tenant_id, container_id, execInput(command), signal);
+      const { job_id, exit_code, stdout, stderr, timed_out } = ran;
+      return { job_id, exit_code, stdout, stderr, timed_out };
+    },
+  });
+  return { icc, broadcasts };
+}
+
+function execInput({ command, timeout_ms, workdir, capture_output, detach }: BroadcastCommand) {
+  const default_ms = detach ? null : LIMITS.exec_timeout_ms_default;
+  return {
+    command: [...command],
+    workdir,
+    ...{ environment: {}, stdin_data: "", capture_output, detach },
+    timeout_ms: timeout_ms ?? default_ms,
+  };
+}
