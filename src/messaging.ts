@@ -1,31 +1,36 @@
 /** Composes the parts that carry messages between containers. */
 import type { Clock } from "./base/clock.ts";
+import type { Config } from "./base/config.ts";
 import type { Ids } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
+import type { Log } from "./base/log.ts";
 import { firstPage } from "./base/paging.ts";
 import type { Quotas } from "./base/tenant-limits.ts";
 import type { Execs } from "./containers/exec/exec.ts";
 import type { Containers } from "./containers/service.ts";
 import { type BroadcastCommand, Broadcasts } from "./icc/broadcasts.ts";
-import { EmbeddedBus } from "./icc/bus/embedded.ts";
+import { openBus } from "./icc/bus/open.ts";
 import { Grants } from "./icc/grants.ts";
 import { Publishing } from "./icc/publishing.ts";
 import { Replies, Waits } from "./icc/replies.ts";
 import { Icc } from "./icc/service.ts";
-import type { Store } from "./store/store.ts";
+import type { Store, StoredNode } from "./store/store.ts";
 
 interface Parts {
+  readonly config: Config;
   readonly clock: Clock;
   readonly ids: Ids;
+  readonly log: Log;
   readonly store: Store;
+  readonly node: StoredNode;
   readonly quotas: Quotas;
   readonly containers: Containers;
   readonly execs: Execs;
 }
 
 export function makeMessaging(parts: Parts) {
-  const { clock, ids, store, containers, execs } = parts;
-  const bus = new EmbeddedBus(parts);
+  const { config, clock, ids, store, node, containers, execs } = parts;
+  const bus = openBus({ ...parts, server: config.nats_server, tag: node.id });
   const grants = new Grants(store);
   const replies = new Replies();
   const waits = new Waits();

@@ -33,7 +33,15 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   functions: ["engine", "pool", "runtimes", "store", "events", "operations", "code", "lru-cache"],
   snapshots: ["engine", "store", "events", "operations", "containers", "volumes", "files", "lru-cache"],
   secrets: ["store", "events"],
-  icc: ["engine", "store", "containers", "protobufjs/minimal.js", "lru-cache", "@nats-io/jetstream", "@nats-io/transport-node"],
+  icc: [
+    "engine",
+    "store",
+    "containers",
+    "protobufjs/minimal.js",
+    "lru-cache",
+    "@nats-io/jetstream",
+    "@nats-io/transport-node",
+  ],
   services: ["engine", "store", "events", "containers", "secrets", "lru-cache"],
   nightly: ["engine", "operations", "lru-cache"],
   oci: ["engine", "store", "events", "operations", "secrets", "piscina"],
@@ -155,6 +163,7 @@ const ROOTS = [
   "src/profiles.ts",
   "src/instances.ts",
   "src/publishing.ts",
+  "src/messaging.ts",
   "src/state.ts",
   "src/periodic.ts",
   "src/api.ts",
@@ -212,7 +221,8 @@ const BANS: readonly [RegExp, RegExp, string][] = [
   ],
   [
     /\bperformance\.now\(/,
-    /^src\/base\/clock\.ts$|^src\/setup\/|^src\/page\/assets\/clock\.js$/,
+    // Programs of an image run alone.
+    /^src\/base\/clock\.ts$|^src\/setup\/|^src\/page\/assets\/clock\.js$|^runtimes\/profiles\/[^/]+\/files\//,
     "clock.monotonicMs()",
   ],
   // A socket's own is none of the clock's: it knows of bytes on their way.

@@ -183,7 +183,7 @@ function unavailable(error: unknown): AppError {
   }
   return new AppError("SERVICE_UNAVAILABLE", `the JetStream server does not answer: ${errorText(error)}`, {
     retry_after: 1,
-    hint: "repeat the request, with the same msg_id for a message",
+    hint: "repeat the request; a message keeps its id",
     cause: error,
   });
 }

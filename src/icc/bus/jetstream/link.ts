@@ -59,7 +59,7 @@ export class Link {
     if (this.#session !== null && !this.#session.connection.isClosed()) return this.#session;
     throw new AppError("SERVICE_UNAVAILABLE", `JetStream server ${this.#hosts}: ${this.#problem}`, {
       retry_after: 1,
-      hint: "repeat the request, with the same msg_id for a message",
+      hint: "repeat the request; a message keeps its id",
     });
   }
 

@@ -23,7 +23,7 @@ function expected(names: Names): Expected {
     retention: RetentionPolicy.Limits,
     storage: StorageType.File,
     discard: DiscardPolicy.New,
-    max_age: LIMITS.messages_kept_ms * NANOSECONDS,
+    max_age: LIMITS.icc_message_kept_ms * NANOSECONDS,
     duplicate_window: LIMITS.jetstream_duplicates_ms * NANOSECONDS,
     allow_direct: true,
     // Not set by us, but another tool may have: it would take messages that are kept, or refuse valid ones.
