@@ -29,6 +29,7 @@ import { type Report, reportHtml } from "./html.ts";
 import { benchImages } from "./images.ts";
 import { benchLong } from "./long.ts";
 import { describeMachine } from "./machine.ts";
+import { benchMessages } from "./messages.ts";
 import { benchNetworks } from "./networks.ts";
 import { benchProfiles } from "./profiles.ts";
 import type { Section } from "./report.ts";
@@ -138,6 +139,16 @@ const BENCHES: Readonly<Record<string, () => Promise<Section>>> = {
     }),
   services: () =>
     benchServices({ rounds_count: size(6, 3), warmup_ms: size(1_000, 500), length_ms: size(4_000, 2_000) }),
+  messages: () =>
+    benchMessages({
+      rounds_count: size(6, 3),
+      length_ms: size(3_000, 1_500),
+      kept_few: 1_000,
+      kept_many: size(1_000_000, 100_000),
+      reads_per_round: size(1_000, 300),
+      inboxes_count: 200,
+      fan_outs_per_round: size(10, 5),
+    }),
   networks: () =>
     benchNetworks({
       rounds_count: size(3, 1),

@@ -16,6 +16,7 @@ import { benchImages } from "../../bench/images.ts";
 import type { Call } from "../../bench/load.ts";
 import { benchLong } from "../../bench/long.ts";
 import { describeMachine, type Header } from "../../bench/machine.ts";
+import { benchMessages } from "../../bench/messages.ts";
 import { benchNetworks } from "../../bench/networks.ts";
 import { benchProfiles } from "../../bench/profiles.ts";
 import type { Section } from "../../bench/report.ts";
@@ -206,6 +207,15 @@ describe("bench", () => {
     const section = await benchServices({ rounds_count: 1, warmup_ms: 100, length_ms: 200 });
     expectSound("services", section);
     expect(section.rows).toHaveLength(6);
+    for (const row of section.rows) expect(row.summary.count, row.label).toBeGreaterThan(0);
+  }, 120_000);
+
+  it("publishes and acks messages on both buses, reads them and fans them out", async () => {
+    const kept = { kept_few: 200, kept_many: 2_000, reads_per_round: 5 };
+    const plan = { rounds_count: 1, length_ms: 100, ...kept, inboxes_count: 5, fan_outs_per_round: 2 };
+    const section = await benchMessages(plan);
+    expectSound("messages", section);
+    expect(section.rows.slice(7).map(({ summary }) => summary.count)).toEqual([2, 2, 5, 5, 5, 5]);
     for (const row of section.rows) expect(row.summary.count, row.label).toBeGreaterThan(0);
   }, 120_000);
 

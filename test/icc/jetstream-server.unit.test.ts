@@ -191,6 +191,23 @@ describe("a bus on JetStream", () => {
     await connection.close();
   });
 
+  it("gives no entry again to a message whose settled entry was deleted early", async () => {
+    const tag = nextTag();
+    const opened = await openJetStream(scratch(), server.url, tag);
+    for (const id of ["m1", "m2"]) await opened.bus.publish(outgoing(id));
+    for (const msg_id of ["m1", "m2"]) await opened.bus.ack({ ...KEY, msg_id }, { lease: null });
+    // As the clean-up of a full tenant does, if the server is away and keeps the message.
+    await opened.store.write([{ sql: "DELETE FROM icc_entries WHERE msg_id = 'm1'" }]);
+    let again = await opened.reopen();
+    expect(await again.bus.receive(KEY, OPTIONS)).toEqual([]);
+    expect(await again.bus.find("acme", "m1")).toEqual([]);
+    await again.store.write([{ sql: "DELETE FROM icc_entries" }]);
+    again = await again.reopen();
+    expect(await again.bus.receive(KEY, OPTIONS)).toEqual([]);
+    expect((await again.bus.facts(KEY)).last_seq).toBe(2);
+    await again.close();
+  });
+
   it("deletes from the stream what the ledger refuses", async () => {
     const tag = nextTag();
     const { bus, close } = await openJetStream(scratch(), server.url, tag);

@@ -24,7 +24,7 @@ interface Parts {
 export class JetStreamBus extends LedgerBus {
   readonly backend = "jetstream";
   readonly sync_mode =
-    "as the JetStream server syncs its files: nats-server 2.9 every two minutes, or after its sync_interval";
+    "as the JetStream server syncs its files: nats-server 2.9 every two minutes, newer ones by sync_interval";
   readonly #parts: Parts;
 
   constructor(options: JetStreamBusOptions) {

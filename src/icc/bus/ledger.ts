@@ -115,7 +115,9 @@ export class Ledger {
       isTried = true;
       const missed = await this.#insert(message, places, carried?.seq ?? null);
       if (missed === null) return { stream_seq, is_duplicate: false };
-      if (carried?.is_new === true) carrier?.drop(carried.seq);
+      if (carried?.is_new === true && !(await this.carried(carried.seq, carried.seq)).has(carried.seq)) {
+        carrier?.drop(carried.seq);
+      }
       for (const place of places) place.giveBack();
       return await this.#explain(message, inbox, missed);
     } catch (error) {
@@ -175,9 +177,19 @@ export class Ledger {
     return row === null || row.seq === null ? null : Number(row.seq);
   }
 
-  /** Whether the inbox has the number: one that was removed and made again has another. */
-  async hasInbox(key: InboxKey, inbox_no: number): Promise<boolean> {
-    return (await this.#inboxes.find(key))?.inbox_no === inbox_no;
+  /**
+   * Returns true if a carried message without an entry never had one. One that had lies before the entries that are kept, or
+   * has a number that was given already; and an inbox that was removed and made again has another number.
+   */
+  async isNew(key: InboxKey, inbox_no: number, carried: { seq: number; stream_seq: number }): Promise<boolean> {
+    const inbox = await this.#inboxes.find(key);
+    if (inbox === null || inbox.inbox_no !== inbox_no) return false;
+    if (carried.stream_seq > inbox.last_seq) return true;
+    const first = await this.#store.readOne(
+      "SELECT carried_seq FROM icc_entries WHERE id BETWEEN ? AND ? AND carried_seq IS NOT NULL ORDER BY id LIMIT 1",
+      [entryId(inbox_no, 0), entryId(inbox_no + 1, 0) - 1],
+    );
+    return first !== null && carried.seq > Number(first.carried_seq);
   }
 
   /** The states of entries by their numbers at the carrier, of those that exist. */

@@ -99,17 +99,25 @@ export function setHeaders(headers: MsgHdrs, message: Outgoing, stream_seq: numb
   else if (message.is_action === true) headers.set(HEADERS.kind, "action");
 }
 
-/** Reads a message of the stream; null: this program has not written it. */
-export function toOutgoing(address: Address, headers: MsgHdrs | undefined, envelope: Uint8Array): Outgoing | null {
+/** A message of the stream, with the number that its publisher chose. */
+export interface StoredMessage extends Address {
+  readonly message: Outgoing;
+  readonly stream_seq: number;
+}
+
+/** Reads a message of the stream; null: this program has not written it, or it has copies. */
+export function toStored(address: Address, headers: MsgHdrs | undefined, envelope: Uint8Array): StoredMessage | null {
   const msg_id = fromToken(headers?.get(HEADERS.message) ?? "");
   const expires = headers?.get(HEADERS.expires) ?? "";
   const key = headers?.get(HEADERS.key) ?? "";
   const idempotency_key = key === "" ? "" : fromToken(key);
   if (address.inbox === null || msg_id === null || idempotency_key === null) return null;
-  if (!/^\d{1,15}$/.test(expires) || envelope.byteLength === 0) return null;
+  const stream_seq = headers?.get(HEADERS.seq) ?? "";
+  if (!/^\d{1,15}$/.test(expires) || !/^[1-9]\d{0,9}$/.test(stream_seq) || envelope.byteLength === 0) return null;
   const kind = headers?.get(HEADERS.kind);
-  return {
+  const message = {
     ...{ tenant_id: address.tenant_id, inbox: address.inbox, msg_id, idempotency_key, envelope },
     ...{ expires_ms: Number(expires), is_settled: kind === "settled", is_action: kind === "action" },
   };
+  return { ...address, message, stream_seq: Number(stream_seq) };
 }

@@ -8,10 +8,9 @@ import { LIMITS } from "../../../base/limits.ts";
 import type { Log } from "../../../base/log.ts";
 import type { Carried } from "../carrier.ts";
 import type { Ledger } from "../ledger.ts";
-import type { Outgoing } from "../port.ts";
 import type { JetStreamCarrier } from "./carrier.ts";
 import type { Session } from "./link.ts";
-import { duplicateId, type Names, toOutgoing } from "./names.ts";
+import { duplicateId, type Names, type StoredMessage, toStored } from "./names.ts";
 
 export interface RecoveryOptions {
   readonly names: Names;
@@ -54,38 +53,34 @@ export class Recovery {
     const { ledger, names } = this.#options;
     const known = await ledger.carried(from_seq, to_seq);
     const seqs = Array.from({ length: to_seq - from_seq + 1 }, (_, i) => from_seq + i).filter((seq) => !known.has(seq));
-    const found = new Map<number, Outgoing | "shared" | null>();
-    const numbers = new Map<number, number>();
+    // Null: foreign, or with copies.
+    const found = new Map<number, StoredMessage | null>();
     await each(seqs, LIMITS.jetstream_gets_at_once, async (seq) => {
       const message = await manager.direct.getMessage(names.stream, { seq });
       if (message === null) return;
       const address = names.address(message.subject);
-      if (address !== null) numbers.set(seq, address.inbox_no);
-      found.set(seq, address === null ? null : toOutgoing(address, message.header, message.data));
+      found.set(seq, address === null ? null : toStored(address, message.header, message.data));
     });
     let recovered_count = 0;
-    for (const seq of [...found.keys()].sort((a, b) => a - b)) {
-      const message = found.get(seq);
-      if (await this.#adopt(message as Outgoing | null, numbers.get(seq) ?? 0, seq)) recovered_count++;
+    for (const seq of seqs) {
+      const stored = found.get(seq);
+      if (stored !== undefined && (await this.#adopt(stored, seq))) recovered_count++;
     }
     return recovered_count;
   }
 
-  async #adopt(message: Outgoing | null, inbox_no: number, seq: number): Promise<boolean> {
+  /** Gives a message its entry, or deletes it. A message with copies goes too: its publisher was not answered. */
+  async #adopt(stored: StoredMessage | null, seq: number): Promise<boolean> {
     const { ledger, carrier } = this.#options;
-    if (message !== null && carrier.isCarrying(duplicateId(message, inbox_no))) return false;
-    // A message with copies was not acknowledged either; its publisher sends all of it again.
-    if (message === null || !(await ledger.hasInbox(message, inbox_no))) {
+    if (stored !== null && carrier.isCarrying(duplicateId(stored.message, stored.inbox_no))) return false;
+    if (stored === null || !(await ledger.isNew(stored.message, stored.inbox_no, { seq, ...stored }))) {
       carrier.drop(seq);
       return false;
     }
     try {
-      const there: Carried = { seq, is_new: true };
-      const { is_duplicate } = await ledger.publish(message, {
-        carry: async () => there,
-        drop: (seq) => carrier.drop(seq),
-      });
-      return !is_duplicate;
+      const carry = async (): Promise<Carried> => ({ seq, is_new: true });
+      const drop = (refused_seq: number) => carrier.drop(refused_seq);
+      return !(await ledger.publish(stored.message, { carry, drop })).is_duplicate;
     } catch (error) {
       if (!(error instanceof AppError) || !FINAL.has(error.code)) throw error;
       carrier.drop(seq);
