@@ -147,7 +147,8 @@ function imports(file: string): string[] {
 }
 
 /** Files that may import src/http: routes, the description of all routes, and the composition of the daemon. */
-const HTTP_USERS = /[/-]routes\.ts$|^src\/(http|docs)\/|^src\/(app|access|state|api|periodic|publishing|reached)\.ts$/;
+const HTTP_USERS =
+  /[/-]routes\.ts$|^src\/(http|docs)\/|^src\/(app|access|state|api|periodic|publishing|inside|reached)\.ts$/;
 
 /** Files of a concern that describe it. */
 const DESCRIPTIONS = /\/(routes|guide|examples)\.ts$/;
@@ -160,6 +161,7 @@ const ROOTS = [
   "src/copies.ts",
   "src/reached.ts",
   "src/images.ts",
+  "src/inside.ts",
   "src/profiles.ts",
   "src/instances.ts",
   "src/publishing.ts",

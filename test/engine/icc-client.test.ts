@@ -26,7 +26,7 @@ describe("in a container", () => {
   beforeAll(async () => {
     engine = engineOf(engineConfig(["--data-dir", data_dir, "--bridge", bridgeOf(data_dir), "--subnet", ownSubnet()]));
     await engine.boot();
-    engine.containers.serveSockets(served.listeners);
+    served.begin(engine.containers);
     for (const id of ["alice", "bob"]) {
       await engine.containers.create(id, 64);
       // A user of no rights: the socket is for all of them.
@@ -35,7 +35,7 @@ describe("in a container", () => {
   });
   afterAll(async () => {
     for (const id of engine.containers.ids) await engine.containers.kill(id);
-    served.close();
+    await served.close();
     await engine.shutdown();
     rmSync(data_dir, { recursive: true, force: true });
   });
@@ -187,23 +187,23 @@ console.log("all");
     await eventually("the stream", () => inside.waiting_count > 0 || inside.calls.length > 0);
     for (let i = 0; i < 3; i++) {
       await new Promise((resolve) => setTimeout(resolve, 300));
-      served.close();
+      await served.close();
       await new Promise((resolve) => setTimeout(resolve, 200));
       served = serveInside(inside);
-      engine.containers.serveSockets(served.listeners);
+      served.begin(engine.containers);
     }
     expect(await sending).toMatchObject({ exit_code: 0, err: "" });
     expect(await streaming).toMatchObject({ exit_code: 0, err: "", out: "all\n" });
   });
 
   it("end with 3 where nothing listens", async () => {
-    served.close();
+    await served.close();
     expect(await icc("bob", "self")).toMatchObject({
       exit_code: 3,
       err: expect.stringContaining("cannot reach the daemon"),
     });
     served = serveInside(inside);
-    engine.containers.serveSockets(served.listeners);
+    served.begin(engine.containers);
   });
 
   it("are bounded as the API is, whatever a container tries", async () => {

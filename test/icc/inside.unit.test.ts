@@ -69,10 +69,10 @@ describe("the socket of a container", () => {
     inside = new Memory();
     served = serveInside(inside);
   });
-  afterEach(() => {
+  afterEach(async () => {
     for (const socket of opened) socket.destroy();
     opened.clear();
-    served.close();
+    await served.close();
     rmSync(directory, { recursive: true });
   });
 
@@ -296,6 +296,8 @@ describe("the socket of a container", () => {
     await eventually("it is refused", () => kept.seen.isOver);
     expect(kept.seen.text).toMatch(/^HTTP\/1.1 503 [\s\S]*SHUTTING_DOWN/);
     expect(served.server.active_count).toBe(0);
+    await served.close();
+    expect(served.listeners.counts).toEqual({ sockets_count: 0, connections_count: 0 });
   });
 
   it("binds a socket anew where an earlier process left one, and when its directory comes late", async () => {
@@ -304,7 +306,7 @@ describe("the socket of a container", () => {
     served = serveInside(inside);
     open("ctr_a");
     expect((await call("ctr_a", "GET", "/v1/self")).status).toBe(200);
-    earlier.close();
+    await earlier.close();
     rmSync(`${directory}/ctr_late`, { recursive: true, force: true });
     served.listeners.open({ container_id: "ctr_late", tenant_id: "ten_a", path: pathOf("ctr_late") });
     await expect(call("ctr_late", "GET", "/v1/self")).rejects.toThrow("ENOENT");

@@ -2,13 +2,9 @@
 import { systemClock } from "../../src/base/clock.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { randomIds } from "../../src/base/ids.ts";
-import { LIMITS } from "../../src/base/limits.ts";
-import { servePeers } from "../../src/http/peer-server.ts";
-import { plainRefusal } from "../../src/http/plain-server.ts";
 import { LocalRates } from "../../src/http/rates.ts";
 import type { Delivered, Inside, ReplyRequest, Self, StateEntry, StateWrite } from "../../src/icc/inside/inside.ts";
-import { ContainerListeners } from "../../src/icc/inside/listener.ts";
-import { InsideServer } from "../../src/icc/inside/routes.ts";
+import { makeInside } from "../../src/inside.ts";
 
 const log = { debug() {}, info() {}, warn() {}, error() {} };
 
@@ -155,16 +151,5 @@ export class Memory implements Inside {
 export function serveInside(inside: Inside) {
   const ids = randomIds();
   const clock = systemClock;
-  const refusal = (thrown: unknown) => plainRefusal(thrown, ids, log);
-  const server = new InsideServer({ inside, clock, log, rates: new LocalRates(clock), refusal });
-  const peers = servePeers<Self>({
-    ...{ clock, ids, log, idle_ms: LIMITS.icc_socket_idle_ms },
-    handle: (self, incoming, outgoing) => void server.handle(self, incoming, outgoing),
-  });
-  const listeners = new ContainerListeners({ clock, log, take: peers.take, refusal: peers.refusal });
-  const close = () => {
-    listeners.closeAll();
-    peers.close();
-  };
-  return { server, peers, listeners, close };
+  return makeInside({ inside, clock, log, ids, rates: new LocalRates(clock) });
 }
