@@ -20,8 +20,8 @@ export const ICC_SOCKET_LIMITS = {
   icc_connects_per_tenant_max: 1_000,
   icc_connects_window_ms: 1_000,
   /**
-   * Requests of one container and of a tenant's containers in each such time. Those above them wait for the next: with them a
-   * container takes a quarter of the daemon's processor at most.
+   * Requests of one container and of a tenant's containers in each such time. Those above them wait for the next. A request
+   * takes the daemon at least 60 µs: a container gets a sixth of its main thread at most.
    */
   icc_requests_per_container_max: 250,
   icc_requests_per_tenant_max: 500,
