@@ -21,7 +21,7 @@ import { send } from "../../http/stream.ts";
 import { messageSchema } from "../envelope/message-schema.ts";
 import { messageContent } from "../message-content.ts";
 import { serverSentEvents } from "./events.ts";
-import type { Inside, Self } from "./inside.ts";
+import type { Inside, InsideMessages, InsideStates, InsideTopics, Self } from "./inside.ts";
 import * as shapes from "./shapes.ts";
 import { Windows } from "./windows.ts";
 
@@ -32,7 +32,6 @@ interface Asked<Params, Query, Body> {
   readonly body: Body;
   /** Aborted when the client leaves or the daemon stops. */
   readonly signal: AbortSignal;
-  readonly inside: Inside;
 }
 
 interface InsideRoute {
@@ -67,63 +66,76 @@ function route<
 
 const { topicParams, stateParams } = shapes;
 
-export const INSIDE_ROUTES: readonly InsideRoute[] = [
-  route("GET /v1", "lists these routes", {}, () => ({
-    routes: INSIDE_ROUTES.map(({ method, path, about }) => ({ method, path, about })),
-  })),
-  route("GET /v1/self", "says who the container is", {}, ({ inside, self }) => inside.self(self)),
-  route("POST /v1/messages", "publishes a message", { body: shapes.publishBody }, ({ inside, self, body }) =>
-    inside.publish(self, messageContent(body, checkMessage)),
+const messageRoutes = (messages: InsideMessages): readonly InsideRoute[] => [
+  route("GET /v1/self", "says who the container is", {}, ({ self }) => messages.self(self)),
+  route("POST /v1/messages", "publishes a message", { body: shapes.publishBody }, ({ self, body }) =>
+    messages.publish(self, messageContent(body, checkMessage)),
   ),
-  route("POST /v1/receive", "leases messages", { body: shapes.receiveBody }, async ({ inside, self, body, signal }) => {
+  route("POST /v1/receive", "leases messages", { body: shapes.receiveBody }, async ({ self, body, signal }) => {
     const { inbox = null, lease_ms = null, ...rest } = body;
-    return { messages: await inside.receive(self, { inbox, lease_ms, ...rest }, signal) };
+    return { messages: await messages.receive(self, { inbox, lease_ms, ...rest }, signal) };
   }),
   route(
     "GET /v1/stream",
     "sends messages as server-sent events",
     { query: shapes.streamQuery },
     async (asked, clock) => {
-      const { inbox = null, lease_ms = null, ordered } = asked.query;
-      const source = await asked.inside.deliveries(asked.self, { inbox, lease_ms, ordered }, asked.signal);
+      const { inbox = null, lease_ms = null, ...rest } = asked.query;
+      const source = await messages.deliveries(asked.self, { inbox, lease_ms, ...rest }, asked.signal);
       return serverSentEvents("message", source, ({ stream_seq }) => stream_seq, clock);
     },
   ),
-  route("POST /v1/ack", "acks or nacks a message", { body: shapes.settleBody }, ({ inside, self, body }) => {
+  route("POST /v1/ack", "acks or nacks a message", { body: shapes.settleBody }, ({ self, body }) => {
     const { inbox = null, lease = null, reason = null, delay_ms = null, ...rest } = body;
-    return inside.settle(self, { inbox, lease, reason, delay_ms, ...rest });
+    return messages.settle(self, { inbox, lease, reason, delay_ms, ...rest });
   }),
   route("POST /v1/request", "publishes and waits for the reply", { body: shapes.requestBody }, (asked) => {
     const { timeout_ms = null, ...message } = asked.body;
-    return asked.inside.request(asked.self, message, timeout_ms, asked.signal);
+    return messages.request(asked.self, message, timeout_ms, asked.signal);
   }),
-  route("POST /v1/reply", "replies to a message", { body: shapes.replyBody }, ({ inside, self, body }) => {
+  route("POST /v1/reply", "replies to a message", { body: shapes.replyBody }, ({ self, body }) => {
     const { msg_id = null, correlation_id = null, to = null, type = null, payload } = body;
-    return inside.reply(self, { msg_id, correlation_id, to, type, payload });
+    return messages.reply(self, { msg_id, correlation_id, to, type, payload });
   }),
-  route("PUT /v1/topics/:name", "subscribes to a topic", { params: topicParams }, ({ inside, self, params }) =>
-    inside.subscribe(self, params.name),
+];
+
+const topicRoutes = (topics: InsideTopics): readonly InsideRoute[] => [
+  route("PUT /v1/topics/:name", "subscribes to a topic", { params: topicParams }, ({ self, params }) =>
+    topics.subscribe(self, params.name),
   ),
-  route("DELETE /v1/topics/:name", "ends a subscription", { params: topicParams }, ({ inside, self, params }) =>
-    inside.unsubscribe(self, params.name),
+  route("DELETE /v1/topics/:name", "ends a subscription", { params: topicParams }, ({ self, params }) =>
+    topics.unsubscribe(self, params.name),
   ),
+];
+
+const stateRoutes = (states: InsideStates): readonly InsideRoute[] => [
   route("GET /v1/state", "lists or watches the state", { query: shapes.stateQuery }, async (asked, clock) => {
-    const { inside, self, query, signal } = asked;
-    if (!query.watch) return { entries: await inside.states(self, query.prefix) };
-    const source = await inside.watchStates(self, query.prefix, signal);
+    const { self, query, signal } = asked;
+    if (!query.watch) return { entries: await states.list(self, query.prefix) };
+    const source = await states.watch(self, query.prefix, signal);
     return serverSentEvents("state", source, ({ version }) => version, clock);
   }),
-  route("GET /v1/state/:key", "returns one entry", { params: stateParams }, ({ inside, self, params }) =>
-    inside.state(self, params.key),
+  route("GET /v1/state/:key", "returns one entry", { params: stateParams }, ({ self, params }) =>
+    states.get(self, params.key),
   ),
   route("PUT /v1/state/:key", "writes one entry", { params: stateParams, body: shapes.stateBody }, (asked) => {
     const { value, if_version = null } = asked.body;
-    return asked.inside.putState(asked.self, asked.params.key, { value, if_version });
+    return states.put(asked.self, asked.params.key, { value, if_version });
   }),
-  route("DELETE /v1/state/:key", "deletes one entry", { params: stateParams }, ({ inside, self, params }) =>
-    inside.deleteState(self, params.key),
+  route("DELETE /v1/state/:key", "deletes one entry", { params: stateParams }, ({ self, params }) =>
+    states.delete(self, params.key),
   ),
 ];
+
+function routesOf({ messages, topics, states }: Inside): readonly InsideRoute[] {
+  const routes = [
+    ...messageRoutes(messages),
+    ...(topics === null ? [] : topicRoutes(topics)),
+    ...(states === null ? [] : stateRoutes(states)),
+  ];
+  const list = routes.map(({ method, path, about }) => ({ method, path, about }));
+  return [route("GET /v1", "lists these routes", {}, () => ({ routes: list })), ...routes];
+}
 
 /** Throws UNPROCESSABLE_ENTITY for a message that lacks fields, and INVALID_ARGUMENT for an envelope with others. */
 const checkMessage = (fields: unknown) => validate(messageSchema, fields);
@@ -151,12 +163,14 @@ export class InsideServer {
   readonly #options: InsideServerOptions;
   readonly #budget = new MemoryBudget(LIMITS.icc_socket_held_bytes_max);
   readonly #windows: Windows;
+  readonly #routes: readonly InsideRoute[];
   /** Of the requests in progress. */
   readonly #controllers = new Set<AbortController>();
   #isEnding = false;
 
   constructor(options: InsideServerOptions) {
     this.#options = options;
+    this.#routes = routesOf(options.inside);
     this.#windows = new Windows(options.clock, {
       window_ms: LIMITS.icc_requests_window_ms,
       container_max: LIMITS.icc_requests_per_container_max,
@@ -201,7 +215,7 @@ export class InsideServer {
     share: Share,
     signal: AbortSignal,
   ): Promise<unknown> {
-    const { clock, rates, inside } = this.#options;
+    const { clock, rates } = this.#options;
     // R1.
     for (let wait_ms = this.#windows.take(self); wait_ms > 0; wait_ms = this.#windows.take(self)) {
       await sleep(clock, wait_ms);
@@ -212,11 +226,11 @@ export class InsideServer {
     if (refusal !== null) throw refusal;
     const { url = "", method = "" } = incoming;
     checkPath(url);
-    const { found, values } = routeOf(method, url);
+    const { found, values } = routeOf(this.#routes, method, url);
     const params = found.params === null ? null : validate(found.params, values, "INVALID_ARGUMENT");
     const query = found.query === null ? null : validate(found.query, parseQuery(url), "INVALID_ARGUMENT");
     const body = await bodyOf(found, incoming, outgoing, clock, share);
-    return found.handle({ self, params, query, body, signal, inside }, clock);
+    return found.handle({ self, params, query, body, signal }, clock);
   }
 
   async #answer(outgoing: ServerResponse, result: unknown, share: Share): Promise<void> {
@@ -274,13 +288,14 @@ async function bodyOf(
 
 /** Throws NOT_FOUND, and METHOD_NOT_ALLOWED where other methods are known. */
 function routeOf(
+  routes: readonly InsideRoute[],
   method: string,
   url: string,
 ): { readonly found: InsideRoute; readonly values: Readonly<Record<string, string>> } {
   const path = url.split("?", 1)[0] ?? "";
   const parts = path.split("/").map(decodeURIComponent);
   const allowed: string[] = [];
-  for (const one of INSIDE_ROUTES) {
+  for (const one of routes) {
     const values = matched(one.path.split("/"), parts);
     if (values === null) continue;
     if (one.method === method) return { found: one, values };

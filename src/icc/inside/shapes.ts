@@ -41,6 +41,7 @@ export const streamQuery = z.object({
   inbox: inbox.optional(),
   lease_ms: z.coerce.number().pipe(whole(LIMITS.icc_lease_ms_min, LIMITS.icc_lease_ms_max)).optional(),
   ordered: flag.default(false),
+  prefetch: z.coerce.number().pipe(whole(1, LIMITS.icc_receive_max)).default(1),
 });
 
 export const settleBody = z.object({

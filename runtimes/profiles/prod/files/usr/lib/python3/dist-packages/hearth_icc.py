@@ -150,9 +150,9 @@ class Client:
         found = self._call("POST", "/v1/receive", body, wait_s=wait)
         return [_message(one, queue) for one in found["messages"]]
 
-    def stream(self, queue=None, lease=None, ordered=False):
-        """Yields messages as they come, without end. The container that stops reading gets no more."""
-        query = {**_inbox(queue), **_lease(lease), "ordered": "1" if ordered else "0"}
+    def stream(self, queue=None, lease=None, ordered=False, prefetch=1):
+        """Yields messages as they come, without end. While `prefetch` of them are not settled, none follows."""
+        query = {**_inbox(queue), **_lease(lease), "ordered": "1" if ordered else "0", "prefetch": prefetch}
         for found in self._events("/v1/stream", query):
             yield _message(found, queue)
 
@@ -175,8 +175,9 @@ class Client:
         return self._call("POST", "/v1/request", body, wait_s=timeout)
 
     def reply(self, message, payload=None, type=None):
-        """Replies to a message of the container's own inbox, by itself or by its id."""
-        body = {"msg_id": _id(message), "payload": payload}
+        """Replies to a message, by itself, or by its id if it came into the container's own inbox."""
+        asked = {"msg_id": message} if isinstance(message, str) else _reply_to(message)
+        body = {**asked, "payload": payload}
         if type is not None:
             body["type"] = type
         return self._call("POST", "/v1/reply", body)
@@ -329,8 +330,8 @@ def _message(found, queue):
     return message
 
 
-def _id(message):
-    return message if isinstance(message, str) else message["msg_id"]
+def _reply_to(message):
+    return {"correlation_id": message["msg_id"], "to": message["from"]}
 
 
 def _settled(message, queue):

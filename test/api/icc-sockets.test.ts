@@ -1,0 +1,166 @@
+/** Messages from inside of containers through the real daemon: identity, tenants, restarts, ends, files. */
+import { existsSync, readdirSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+
+const daemon = new Daemon();
+let other = "";
+
+beforeAll(async () => {
+  await daemon.start({ HEARTH_CELLS: "0" });
+  const tenant = await daemon.call("POST", "/api/tenants", { name: "other" });
+  expect(tenant.status, JSON.stringify(tenant.body)).toBe(201);
+  other = tenant.body.api_key;
+});
+afterAll(() => daemon.dispose());
+
+const create = async (body: object, headers: Record<string, string> = {}) => {
+  const { status, body: record } = await daemon.call("POST", "/api/containers", body, headers);
+  expect(status, JSON.stringify(record)).toBe(201);
+  return record.container_id as string;
+};
+const exec = async (id: string, command: readonly string[], more: object = {}, headers: Record<string, string> = {}) =>
+  (await daemon.call("POST", `/api/containers/${id}/exec`, { command, ...more }, headers)).body;
+const icc = async (id: string, words: readonly string[], headers: Record<string, string> = {}) => {
+  const { stdout, stderr, exit_code } = await exec(id, ["hearth-icc", ...words], {}, headers);
+  const lines = stdout.split("\n").filter((line: string) => line !== "");
+  return { exit_code, stderr, sent: lines.map((line: string) => JSON.parse(line)) };
+};
+const sockets = () =>
+  readdirSync(`${daemon.run_dir}/c`).filter((run) => existsSync(`${daemon.run_dir}/c/${run}/icc/icc.sock`));
+
+describe("a container", () => {
+  it("sends and receives as itself, by name and id, and settles what it received", async () => {
+    const [a, b] = [await create({ name: "alice" }), await create({ name: "bob" })];
+    expect((await icc(a, ["self"])).sent).toEqual([
+      { container_id: a, name: "alice", inbox: a, permission_level: "READ_ONLY" },
+    ]);
+    const [sent] = (await icc(a, ["send", "bob", '{"n":1}', "--type", "job"])).sent;
+    expect(sent).toMatchObject({ inbox: b, stream_seq: 1, duplicate: false });
+    const [got] = (await icc(b, ["receive", "--wait", "5"])).sent;
+    expect(got).toMatchObject({ from: a, to: b, type: "job", payload: { n: 1 }, inbox: b, deliveries: 1 });
+    const stale = await icc(b, ["ack", got.msg_id, "--lease", "other"]);
+    expect([stale.exit_code, stale.stderr]).toEqual([1, expect.stringContaining("WRONG_STATE")]);
+    expect((await icc(b, ["ack", got.msg_id, "--lease", got.lease])).sent).toMatchObject([{ new_state: "acked" }]);
+    expect((await icc(b, ["receive"])).exit_code).toBe(4);
+    // Its clients repeat a message under its id.
+    const twice = ["send", "bob", "1", "--id", "once"];
+    expect((await icc(a, twice)).sent).toMatchObject([{ duplicate: false }]);
+    expect((await icc(a, twice)).sent).toMatchObject([{ duplicate: true, stream_seq: 2 }]);
+    expect((await icc(b, ["receive", "--ack"])).sent).toMatchObject([{ msg_id: "once" }]);
+    const asking = icc(a, ["request", "bob", '"2+2?"', "--timeout", "20"]);
+    const [asked] = (await icc(b, ["receive", "--wait", "20", "--ack"])).sent;
+    await icc(b, ["reply", asked.msg_id, "4"]);
+    expect((await asking).sent).toMatchObject([{ payload: 4, from: b, correlation_id: asked.msg_id }]);
+    expect((await icc(a, ["receive"])).exit_code).toBe(4);
+    await icc(a, ["send", "queue:jobs", "1"]);
+    const [job] = (await icc(b, ["receive", "--queue", "jobs"])).sent;
+    expect((await icc(b, ["ack", job.msg_id, "--queue", "jobs"])).sent).toMatchObject([{ new_state: "acked" }]);
+    const { body } = await daemon.call("GET", `/api/icc/inbox/${b}`);
+    expect(body.messages.map(({ state }: { state: string }) => state)).toEqual(["acked", "acked", "acked"]);
+  });
+
+  it("answers a request of a key, and cannot be another container, tenant or level", async () => {
+    const { body: listed } = await daemon.call("GET", "/api/containers");
+    const idOf = (name: string) =>
+      listed.containers.find((one: { name: string; container_id: string }) => one.name === name).container_id;
+    const [a, b] = [idOf("alice"), idOf("bob")];
+    const request = daemon.call("POST", "/api/icc/request", { to: "alice", type: "ask", payload: 1, timeout_ms: 20_000 });
+    const [asked] = (await icc(a, ["receive", "--wait", "20", "--ack"])).sent;
+    expect(asked.from).toBe("api");
+    await icc(a, ["reply", asked.msg_id, "2"]);
+    expect((await request).body.reply).toMatchObject({ payload: 2, from: a });
+    const raw = async (body: object, path = "/v1/messages", more: readonly string[] = []) => {
+      const url = `http://x${path}`;
+      const args = ["-s", "--unix-socket", "/run/hearth/icc.sock", ...more, "-d", JSON.stringify(body), url];
+      return JSON.parse((await exec(a, ["curl", ...args])).stdout);
+    };
+    const forged = ["-H", `x-container-id: ${b}`, "-H", "x-tenant-id: other", "-H", `x-api-key: ${other}`];
+    expect(await raw({ to: b, type: "t", from: b }, "/v1/messages", forged)).toMatchObject({ error_code: "FORBIDDEN" });
+    expect(await raw({ to: b, type: "exec_command", payload: { argv: ["id"] } })).toMatchObject({
+      error_code: "FORBIDDEN",
+    });
+    for (const inbox of [b, "bob", "topic:x", "binding:x", "../x"]) {
+      const asks = [raw({ inbox }, "/v1/receive"), raw({ inbox, msg_id: "once" }, "/v1/ack")];
+      for (const answer of await Promise.all(asks)) {
+        expect([inbox, answer.error_code]).toEqual([inbox, expect.stringMatching(/^(FORBIDDEN|INVALID_ARGUMENT)$/)]);
+      }
+    }
+    expect(await raw({ msg_id: "once" }, "/v1/ack")).toMatchObject({ error_code: "NOT_FOUND" });
+    const headers = { "x-api-key": other };
+    const theirs = await create({ name: "alice" }, headers);
+    expect((await icc(theirs, ["send", a, "1"], headers)).stderr).toContain("NOT_FOUND");
+    expect((await icc(theirs, ["send", "alice", "1"], headers)).sent).toMatchObject([{ inbox: theirs }]);
+    await icc(a, ["send", "queue:own", "1"]);
+    expect((await icc(theirs, ["receive", "--queue", "own"], headers)).exit_code).toBe(4);
+    await daemon.call("DELETE", `/api/containers/${theirs}`, undefined, headers);
+  });
+
+  it("finds its socket again after a kill of the daemon, with its stream and its messages", async () => {
+    const id = await create({ name: "kept" });
+    const socketless = await create({ name: "covered", volumes: [] });
+    await daemon.call("DELETE", `/api/containers/${socketless}`);
+    const script = [
+      'import hearth_icc as icc',
+      'for message in icc.stream():',
+      '    icc.ack(message); open("/got", "a").write("%s\\n" % message["payload"])',
+    ].join("\n");
+    await exec(id, ["python3", "-c", script], { detach: true });
+    const got = async () => (await exec(id, ["cat", "/got"])).stdout;
+    await icc(id, ["send", "kept", "1"]);
+    await eventually("the first", async () => (await got()) === "1\n");
+    const before = sockets().length;
+    for (const signal of ["SIGKILL", "SIGTERM"] as const) {
+      await daemon.stop(signal);
+      await daemon.start({ HEARTH_CELLS: "0" });
+      expect(sockets().length).toBe(before);
+      await icc(id, ["send", "kept", signal === "SIGKILL" ? "2" : "3"]);
+    }
+    await eventually("all of them", async () => (await got()) === "1\n2\n3\n");
+    await daemon.call("DELETE", `/api/containers/${id}`);
+    expect(sockets().length).toBe(before - 1);
+  });
+
+  it("has no socket after its end, and its descriptors in the daemon are closed", async () => {
+    const open = () => daemon.descriptors().filter((one) => one.startsWith("socket:")).length;
+    const before = open();
+    const id = await create({ name: "ended" });
+    const script = "import socket, time\ns = [socket.socket(socket.AF_UNIX) for _ in range(20)]\n[one.connect('/run/hearth/icc.sock') for one in s]\ntime.sleep(1000)";
+    await exec(id, ["python3", "-c", script], { detach: true });
+    await eventually("connections", () => open() >= before + 20);
+    await daemon.call("POST", `/api/containers/${id}/kill`, {});
+    await eventually("all are closed", () => open() <= before);
+    await daemon.call("DELETE", `/api/containers/${id}`);
+  });
+
+  it("shows the socket to nobody but itself: not in its files, archives, changes or copies", async () => {
+    const id = await create({ name: "files" });
+    const { body } = await daemon.call("GET", `/api/containers/${id}/changes`);
+    expect(JSON.stringify(body)).not.toContain("hearth");
+    const listed = await daemon.call("GET", `/api/containers/${id}/files?path=/run/hearth`);
+    expect(listed.status).toBe(200);
+    for (const [method, path] of [
+      ["GET", "/run/hearth/icc.sock"],
+      ["PUT", "/run/hearth/new"],
+      ["DELETE", "/run/hearth/icc.sock"],
+    ] as const) {
+      const answer = await daemon.call(method, `/api/containers/${id}/files${path}`, method === "PUT" ? "x" : undefined);
+      expect([path, answer.status]).toEqual([path, expect.toSatisfy((status: number) => status >= 400 && status < 500)]);
+    }
+    expect((await icc(id, ["self"])).exit_code).toBe(0);
+    await daemon.call("DELETE", `/api/containers/${id}`);
+  });
+
+  it("is the only kind with a socket: instances of functions have none", async () => {
+    await daemon.deploy({ name: "looks", runtime: "shell", handler: "ls -A /run/hearth; grep -c /run/hearth /proc/self/mounts" });
+    expect((await daemon.invoke("looks")).output).toMatch(/^0\s*$/);
+  });
+
+  it("leaves nothing", async () => {
+    const { body } = await daemon.call("GET", "/api/containers");
+    for (const { container_id } of body.containers) await daemon.call("DELETE", `/api/containers/${container_id}`);
+    expect(sockets()).toEqual([]);
+    await daemon.stop();
+    expect(daemon.leftovers()).toEqual({ ...NOTHING_LEFT, subvolumes: expect.anything() });
+  });
+});
