@@ -168,7 +168,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   undo.add(() => {
     const ended = [pool, operations].map((part) => part.drain(LIMITS.drain_ms));
     events.close();
-    return Promise.all([serving.outer?.close(LIMITS.drain_ms), published.close(), ...ended]);
+    return Promise.all([serving.outer?.close(LIMITS.drain_ms), published.close(), messaging.sockets.close(), ...ended]);
   });
 
   const invocations = new Invocations({ ...base, store, node, quotas, numbers: new NumberBlocks(store) });
@@ -212,7 +212,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const parts = makeContainers({ ...base, ...owners, tenant_images, reserved, profiles, contracts });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, desktops, shares, ports, views } = parts;
   const published = makeServices({ ...owned, ...opened, containers, metrics });
-  const messaging = makeMessaging({ ...owned, containers, execs });
+  const messaging = makeMessaging({ ...owned, containers, execs, rates });
   undo.add(() => messaging.icc.close());
   const copying = makeSnapshots({ ...owned, operations, containers, volumes, commits });
   const { snapshots, schedules } = copying;
@@ -319,6 +319,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await volumes.boot();
   await snapshots.boot();
   await execs.boot();
+  messaging.sockets.begin(engine.containers);
   await containers.boot();
   await engine.openNames();
   const reach = async (listener: Reachable, setting: "HEARTH_LISTEN" | "HEARTH_SERVICES_LISTEN") => {

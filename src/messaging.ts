@@ -8,12 +8,15 @@ import { firstPage } from "./base/paging.ts";
 import type { Quotas } from "./base/tenant-limits.ts";
 import type { Execs } from "./containers/exec/exec.ts";
 import type { Containers } from "./containers/service.ts";
+import type { RateLimiter } from "./http/rates.ts";
 import { type BroadcastCommand, Broadcasts } from "./icc/broadcasts.ts";
 import { openBus } from "./icc/bus/open.ts";
 import { Grants } from "./icc/grants.ts";
+import { ContainerMessages } from "./icc/inside/container-messages.ts";
 import { Publishing } from "./icc/publishing.ts";
 import { Replies, Waits } from "./icc/replies.ts";
 import { Icc } from "./icc/service.ts";
+import { makeInside } from "./inside.ts";
 import type { Store, StoredNode } from "./store/store.ts";
 
 interface Parts {
@@ -26,6 +29,7 @@ interface Parts {
   readonly quotas: Quotas;
   readonly containers: Containers;
   readonly execs: Execs;
+  readonly rates: RateLimiter;
 }
 
 export function makeMessaging(parts: Parts) {
@@ -54,7 +58,11 @@ export function makeMessaging(parts: Parts) {
       return { job_id, exit_code, stdout, stderr, timed_out };
     },
   });
-  return { icc, broadcasts };
+  const nameOf = async (tenant_id: string, container_id: string) =>
+    (await containers.row(tenant_id, container_id)).name;
+  const messages = new ContainerMessages({ icc, publishing, clock, nameOf });
+  const sockets = makeInside({ ...parts, inside: { messages, topics: null, states: null } });
+  return { icc, broadcasts, sockets };
 }
 
 function execInput({ command, timeout_ms, workdir, capture_output, detach }: BroadcastCommand) {

@@ -148,7 +148,7 @@ function imports(file: string): string[] {
 
 /** Files that may import src/http: routes, the description of all routes, and the composition of the daemon. */
 const HTTP_USERS =
-  /[/-]routes\.ts$|^src\/(http|docs)\/|^src\/(app|access|state|api|periodic|publishing|inside|reached)\.ts$/;
+  /[/-]routes\.ts$|^src\/(http|docs)\/|^src\/(app|access|state|api|periodic|publishing|inside|messaging|reached)\.ts$/;
 
 /** Files of a concern that describe it. */
 const DESCRIPTIONS = /\/(routes|guide|examples)\.ts$/;

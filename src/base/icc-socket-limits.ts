@@ -36,11 +36,8 @@ export const ICC_SOCKET_LIMITS = {
   icc_socket_heartbeat_ms: 15_000,
   /** A socket that cannot be bound is tried again after this time. */
   icc_socket_retry_ms: 1_000,
-  /** The longest that a request waits for messages or a reply, messages of one answer, and leases. */
-  icc_wait_ms_max: 60_000,
-  icc_receive_max: 100,
-  icc_lease_ms_min: 1_000,
-  icc_lease_ms_max: 12 * 3_600_000,
+  /** Messages of one answer: each may have a megabyte. */
+  icc_receive_max: 32,
   /** Requests in progress have this long when the daemon stops; polls and streams end at once. */
   icc_socket_drain_ms: 2_000,
 } as const;

@@ -1,7 +1,7 @@
 /** Messages from inside of containers through the real daemon: identity, tenants, restarts, ends, files. */
 import { existsSync, readdirSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 
 const daemon = new Daemon();
 let other = "";
@@ -10,7 +10,8 @@ beforeAll(async () => {
   await daemon.start({ HEARTH_CELLS: "0" });
   const tenant = await daemon.call("POST", "/api/tenants", { name: "other" });
   expect(tenant.status, JSON.stringify(tenant.body)).toBe(201);
-  other = tenant.body.api_key;
+  const key = await daemon.call("POST", `/api/tenants/${tenant.body.tenant_id}/api-keys`, { name: "first" });
+  other = key.body.key;
 });
 afterAll(() => daemon.dispose());
 
@@ -65,7 +66,12 @@ describe("a container", () => {
     const idOf = (name: string) =>
       listed.containers.find((one: { name: string; container_id: string }) => one.name === name).container_id;
     const [a, b] = [idOf("alice"), idOf("bob")];
-    const request = daemon.call("POST", "/api/icc/request", { to: "alice", type: "ask", payload: 1, timeout_ms: 20_000 });
+    const request = daemon.call("POST", "/api/icc/request", {
+      to: "alice",
+      type: "ask",
+      payload: 1,
+      timeout_ms: 20_000,
+    });
     const [asked] = (await icc(a, ["receive", "--wait", "20", "--ack"])).sent;
     expect(asked.from).toBe("api");
     await icc(a, ["reply", asked.msg_id, "2"]);
@@ -101,8 +107,8 @@ describe("a container", () => {
     const socketless = await create({ name: "covered", volumes: [] });
     await daemon.call("DELETE", `/api/containers/${socketless}`);
     const script = [
-      'import hearth_icc as icc',
-      'for message in icc.stream():',
+      "import hearth_icc as icc",
+      "for message in icc.stream():",
       '    icc.ack(message); open("/got", "a").write("%s\\n" % message["payload"])',
     ].join("\n");
     await exec(id, ["python3", "-c", script], { detach: true });
@@ -125,7 +131,8 @@ describe("a container", () => {
     const open = () => daemon.descriptors().filter((one) => one.startsWith("socket:")).length;
     const before = open();
     const id = await create({ name: "ended" });
-    const script = "import socket, time\ns = [socket.socket(socket.AF_UNIX) for _ in range(20)]\n[one.connect('/run/hearth/icc.sock') for one in s]\ntime.sleep(1000)";
+    const script =
+      "import socket, time\ns = [socket.socket(socket.AF_UNIX) for _ in range(20)]\n[one.connect('/run/hearth/icc.sock') for one in s]\ntime.sleep(1000)";
     await exec(id, ["python3", "-c", script], { detach: true });
     await eventually("connections", () => open() >= before + 20);
     await daemon.call("POST", `/api/containers/${id}/kill`, {});
@@ -137,23 +144,31 @@ describe("a container", () => {
     const id = await create({ name: "files" });
     const { body } = await daemon.call("GET", `/api/containers/${id}/changes`);
     expect(JSON.stringify(body)).not.toContain("hearth");
-    const listed = await daemon.call("GET", `/api/containers/${id}/files?path=/run/hearth`);
-    expect(listed.status).toBe(200);
-    for (const [method, path] of [
-      ["GET", "/run/hearth/icc.sock"],
-      ["PUT", "/run/hearth/new"],
-      ["DELETE", "/run/hearth/icc.sock"],
-    ] as const) {
-      const answer = await daemon.call(method, `/api/containers/${id}/files${path}`, method === "PUT" ? "x" : undefined);
-      expect([path, answer.status]).toEqual([path, expect.toSatisfy((status: number) => status >= 400 && status < 500)]);
-    }
+    const listed = await daemon.call("GET", `/api/containers/${id}/ls?path=/run/hearth`);
+    expect(JSON.stringify(listed.body)).toContain("icc.sock");
+    const archive = await fetch(`${daemon.url}/api/containers/${id}/archive?path=/run`, {
+      headers: { "x-api-key": KEY },
+    });
+    const tar = Buffer.from(await archive.arrayBuffer());
+    expect([archive.status, tar.includes("icc.sock")]).toEqual([200, false]);
+    const into = await fetch(`${daemon.url}/api/containers/${id}/archive?path=/run/hearth&execution=sync`, {
+      method: "POST",
+      headers: { "x-api-key": KEY, "content-type": "application/x-tar" },
+      body: tar,
+    });
+    expect(JSON.stringify(await into.json())).toMatch(/read-only/i);
+    expect((await exec(id, ["ls", "-A", "/run/hearth"])).stdout).toBe("icc.sock\n");
     expect((await icc(id, ["self"])).exit_code).toBe(0);
     await daemon.call("DELETE", `/api/containers/${id}`);
   });
 
   it("is the only kind with a socket: instances of functions have none", async () => {
-    await daemon.deploy({ name: "looks", runtime: "shell", handler: "ls -A /run/hearth; grep -c /run/hearth /proc/self/mounts" });
-    expect((await daemon.invoke("looks")).output).toMatch(/^0\s*$/);
+    await daemon.deploy({
+      name: "looks",
+      runtime: "shell",
+      handler: "ls -A /run/hearth; grep -c /run/hearth /proc/self/mounts",
+    });
+    expect((await daemon.invoke("looks")).stdout).toMatch(/^0\s*$/);
   });
 
   it("leaves nothing", async () => {

@@ -24,14 +24,14 @@ export const publishBody = messageSchema.partial({ to: true, type: true }).exten
 });
 
 export const requestBody = messageSchema.extend({
-  timeout_ms: whole(1, LIMITS.icc_wait_ms_max).optional().describe("Longest time until the reply."),
+  timeout_ms: whole(1, LIMITS.message_wait_ms_max).optional().describe("Longest time until the reply."),
 });
 
 export const receiveBody = z.object({
   inbox: inbox.optional(),
   max: whole(1, LIMITS.icc_receive_max).default(1),
-  wait_ms: whole(0, LIMITS.icc_wait_ms_max).default(0),
-  lease_ms: whole(LIMITS.icc_lease_ms_min, LIMITS.icc_lease_ms_max).optional(),
+  wait_ms: whole(0, LIMITS.message_wait_ms_max).default(0),
+  lease_ms: whole(LIMITS.lease_min_ms, LIMITS.lease_max_ms).optional(),
   ordered: z.boolean().default(false),
 });
 
@@ -39,7 +39,7 @@ const flag = z.enum(["0", "1", "false", "true"]).transform((value) => value === 
 
 export const streamQuery = z.object({
   inbox: inbox.optional(),
-  lease_ms: z.coerce.number().pipe(whole(LIMITS.icc_lease_ms_min, LIMITS.icc_lease_ms_max)).optional(),
+  lease_ms: z.coerce.number().pipe(whole(LIMITS.lease_min_ms, LIMITS.lease_max_ms)).optional(),
   ordered: flag.default(false),
   prefetch: z.coerce.number().pipe(whole(1, LIMITS.icc_receive_max)).default(1),
 });
