@@ -3,6 +3,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { natsServer } from "../../src/base/nats-server.ts";
+import { EmbeddedBus } from "../../src/icc/bus/embedded.ts";
 import { fromToken, Names, toToken } from "../../src/icc/bus/jetstream/names.ts";
 import { JetStreamBus } from "../../src/icc/bus/jetstream.ts";
 import { nodeQuotas } from "../functions/node-quotas.ts";
@@ -206,6 +207,34 @@ describe("a bus on JetStream", () => {
     expect(await again.bus.receive(KEY, OPTIONS)).toEqual([]);
     expect((await again.bus.facts(KEY)).last_seq).toBe(2);
     await again.close();
+  });
+
+  it("delivers what the store keeps from before, and the store alone refuses what the server keeps", async () => {
+    const files = scratch();
+    const tag = nextTag();
+    const openStore = () => {
+      const store = files.open();
+      return { store, bus: new EmbeddedBus({ store, clock: systemClock, quotas: nodeQuotas() }) };
+    };
+    const before = openStore();
+    await before.bus.publish(outgoing("m1"));
+    await before.store.close();
+    const opened = await openJetStream(files, server.url, tag);
+    await opened.bus.publish(outgoing("m2"));
+    const deliveries = await opened.bus.receive(KEY, OPTIONS);
+    expect(deliveries.map(({ msg_id }) => msg_id)).toEqual(["m1", "m2"]);
+    for (const msg_id of ["m1", "m2"]) {
+      await opened.bus.requeue({ ...KEY, msg_id }, { lease: null, delay_ms: 0, max_deliver: 9, reason: "" });
+    }
+    await opened.close();
+    const { bus, store } = openStore();
+    const refused = { code: "SERVICE_UNAVAILABLE", hint: expect.stringContaining("HEARTH_NATS_URL") };
+    await expect(bus.receive(KEY, OPTIONS)).rejects.toMatchObject(refused);
+    await expect(bus.read(KEY, ALL)).rejects.toMatchObject(refused);
+    await expect(bus.nack({ ...KEY, msg_id: "m2" }, { lease: null, reason: "" })).rejects.toMatchObject(refused);
+    await bus.ack({ ...KEY, msg_id: "m2" }, { lease: null });
+    expect((await bus.receive(KEY, OPTIONS)).map(({ msg_id }) => msg_id)).toEqual(["m1"]);
+    await store.close();
   });
 
   it("deletes from the stream what the ledger refuses", async () => {

@@ -203,6 +203,7 @@ export abstract class LedgerBus implements port.Bus {
     for (const { id } of dead) await this.#bury(key, id);
     const chosen = within(due.filter(({ deliveries }) => deliveries < options.max_deliver));
     // A carrier that does not answer costs no delivery: the entries are held when their envelopes are there.
+    if (this.#carrier === null && due.some(({ is_carried }) => is_carried)) throw noCarrier();
     const carried = this.#carrier === null ? null : await this.#envelopes(inbox, await this.#load(chosen), true);
     const lost = carried === null ? [] : chosen.filter((id) => !carried.has(id));
     if (lost.length > 0) await this.#ledger.lose(inbox, lost);
@@ -221,7 +222,6 @@ export abstract class LedgerBus implements port.Bus {
 
   /** Fails an entry; its envelope is taken from the carrier before, because a dead letter is the last copy. */
   async #fail(ref: port.EntryRef, lease: string | null, reason: string): Promise<port.Settled> {
-    if (this.#carrier === null) return this.#ledger.fail(ref, lease, reason, null);
     const [inbox, entry] = [await this.#inboxes.find(ref), await this.#ledger.entry(ref)];
     const rows = entry === null || Number(entry.state) !== UNREAD ? [] : await this.#load([Number(entry.id)]);
     const envelopes = inbox === null ? new Map<number, Uint8Array>() : await this.#envelopes(inbox, rows, false);
@@ -246,7 +246,8 @@ export abstract class LedgerBus implements port.Bus {
       if (envelope !== null) here.set(Number(id), bytesOf(envelope));
       else there.push({ id: Number(id), msg_id: String(msg_id), carried_seq: Number(carried_seq) });
     }
-    if (there.length === 0 || this.#carrier === null) return here;
+    if (there.length === 0) return here;
+    if (this.#carrier === null) throw noCarrier();
     const carried = await this.#carrier.load(inbox, there, will_hold);
     return new Map([...here, ...carried]);
   }
@@ -281,6 +282,13 @@ export abstract class LedgerBus implements port.Bus {
   #checkOpen(): void {
     if (this.#isClosed) throw new AppError("SHUTTING_DOWN", "the message bus is closed");
   }
+}
+
+/** The setting of an earlier start is gone; the messages come back with it. */
+function noCarrier(): AppError {
+  return new AppError("SERVICE_UNAVAILABLE", "messages of the inbox are on a NATS server, and the daemon has none", {
+    hint: "start the daemon with the HEARTH_NATS_URL that it had",
+  });
 }
 
 /** The first ones whose bytes fit into one answer, one at least. */

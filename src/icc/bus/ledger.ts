@@ -60,6 +60,8 @@ export interface Candidate {
   readonly id: number;
   readonly bytes: number;
   readonly deliveries: number;
+  /** A server has its envelope. */
+  readonly is_carried: boolean;
 }
 
 const INSERT_ENTRY = `INSERT INTO icc_entries
@@ -135,15 +137,16 @@ export class Ledger {
     const { is_ordered, is_action = false } = options;
     const now_ms = this.#clock.epochMs();
     const rows = await this.#store.read(
-      `SELECT id, bytes, deliveries, due_ms FROM icc_entries INDEXED BY icc_entries_unread
+      `SELECT id, bytes, deliveries, due_ms, carried_seq FROM icc_entries INDEXED BY icc_entries_unread
         WHERE inbox_no = ? AND state = 0 AND is_action = ? AND expires_ms > ? ${is_ordered ? "" : "AND due_ms <= ?"} ORDER BY id LIMIT ?`,
       [inbox.inbox_no, is_action ? 1 : 0, now_ms, ...(is_ordered ? [] : [now_ms]), entries_max],
     );
     if (is_ordered && rows.some(({ due_ms }) => Number(due_ms) > now_ms)) return [];
-    return rows.map(({ id, bytes, deliveries }) => ({
+    return rows.map(({ id, bytes, deliveries, carried_seq }) => ({
       id: Number(id),
       bytes: Number(bytes),
       deliveries: Number(deliveries),
+      is_carried: carried_seq !== null,
     }));
   }
 
