@@ -17,12 +17,13 @@ api /api/icc/messages -d '{"to": "guide-inbox", "type": "task.created", "payload
 msg=$(api "/api/icc/inbox/$id/receive" -d '{"wait_ms": 5000}' | python3 -c '
 import json, sys
 (one,) = json.load(sys.stdin)["messages"]
+print(one["message"]["payload"]["n"], file=sys.stderr)
 print(one["msg_id"])
-print(one["message"]["type"], one["message"]["payload"]["n"], file=sys.stderr)
-' 2>/dev/null)
+' 2>/tmp/guide-payload)
+cat /tmp/guide-payload; rm /tmp/guide-payload
 api /api/icc/ack -d '{"msg_id": "'"$msg"'"}' | get new_state
 `,
-    "1\nacked",
+    "1\n42\nacked",
   ),
   example(
     "Replay a dead letter",

@@ -1,5 +1,6 @@
 /** Every route of messages between containers. A container_id of an inbox may also be the address of a queue or topic. */
 import type { z } from "zod";
+import { AppError } from "../base/errors.ts";
 import { guideRoutes } from "../docs/guide.ts";
 import { validate } from "../http/input.ts";
 import { route } from "../http/route.ts";
@@ -38,6 +39,13 @@ function contentOf(body: z.output<typeof shapes.publishMessage>): Content {
   return "envelope_b64" in content ? { bytes: decodeBase64(content.envelope_b64) } : { message: content };
 }
 
+/** Throws NOT_FOUND for what is no number, and INVALID_ARGUMENT for 0: numbers begin at 1. */
+function deadSeqOf(text: string): number {
+  if (/^0+$/.test(text)) throw new AppError("INVALID_ARGUMENT", "stream_seq: must be at least 1");
+  if (!/^[1-9]\d{0,9}$/.test(text)) throw new AppError("NOT_FOUND", `no dead letter has the stream_seq ${text}`);
+  return Number(text);
+}
+
 const publishedOf = ({ inbox, ...accepted }: Accepted) => ({ ...accepted, container_id: inbox });
 
 export function iccRoutes(options: IccRoutesOptions) {
@@ -52,7 +60,8 @@ export function iccRoutes(options: IccRoutesOptions) {
       return { status, concern: "icc" as const, backend: bus.backend, reason };
     },
   };
-  return [...guideRoutes(iccGuide, routes, readiness), ...routes];
+  const own = routes.filter(({ path }) => path.startsWith("/api/icc"));
+  return [...guideRoutes(iccGuide, own, readiness), ...routes];
 }
 
 function messageRoutes(options: IccRoutesOptions) {
@@ -231,7 +240,7 @@ function broadcastRoutes({ broadcasts }: IccRoutesOptions) {
       response: shapes.commandAnswer,
       errors: ["SHUTTING_DOWN"],
       example: {
-        body: { command: ["echo", "ready"], targets: { container_ids: ["{container_id}"] } },
+        body: { command: ["echo", "ready"], targets: { limit: 1 } },
         response: SAMPLES.command,
       },
       handler: ({ caller, body: { targets, ...command }, signal }) =>
@@ -433,7 +442,9 @@ function replayRoutes({ icc }: IccRoutesOptions) {
       response: shapes.published,
       example: { params: { stream_seq: "1" }, body: {}, response: SAMPLES.published },
       handler: async ({ caller, params, body }) =>
-        publishedOf(await icc.replayDead(caller.tenant_id, params.stream_seq, body.replay_to_container ?? null)),
+        publishedOf(
+          await icc.replayDead(caller.tenant_id, deadSeqOf(params.stream_seq), body.replay_to_container ?? null),
+        ),
     }),
   ];
 }

@@ -27,6 +27,7 @@ const envelope_summary = {
 };
 
 const inboxMessage = {
+  msg_id: published.msg_id,
   stream: published.stream,
   stream_seq: 1,
   envelope_b64: ENVELOPE,
@@ -85,7 +86,7 @@ export const SAMPLES = {
     stream: "JETS_DLQ",
     messages: [
       {
-        ...{ stream: "JETS_DLQ", stream_seq: 1, envelope_b64: ENVELOPE, envelope_summary },
+        ...{ msg_id: published.msg_id, stream: "JETS_DLQ", stream_seq: 1, envelope_b64: ENVELOPE, envelope_summary },
         container_id: published.container_id,
         original_stream: published.stream,
         original_stream_seq: 1,

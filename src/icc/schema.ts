@@ -29,7 +29,7 @@ export const byMessage = z.object({
   msg_id: z.string().meta({ description: "Id of the message.", examples: ["msg_7k2m9qx4hx1v8c0b"] }),
 });
 export const byDeadLetter = z.object({
-  stream_seq: queryNumber(1, 2 ** 32 - 1).meta({ description: "Number of the dead letter.", examples: ["1"] }),
+  stream_seq: z.string().meta({ description: "Number of the dead letter.", examples: ["1"] }),
 });
 
 export const publishEnvelope = z.object({ envelope_b64: envelopeField }).meta({ id: "PublishEnvelope" });
@@ -198,6 +198,7 @@ const message = z
   .meta({ id: "Message" });
 
 const messageFields = {
+  msg_id: z.string().describe("Id of the message."),
   stream: z.string().describe("Name of the inbox's stream."),
   stream_seq: z.int().describe("Number of the message in the inbox."),
   envelope_b64: z.string().describe("Envelope in base64."),
@@ -249,6 +250,7 @@ export const deadLetters = z
       .array(
         z
           .object({
+            msg_id: z.string().describe("Id of the message."),
             stream: z.string().describe("Name of the stream."),
             stream_seq: z.int().describe("Number among the tenant's dead letters."),
             envelope_b64: z.string().describe("Envelope in base64."),

@@ -333,11 +333,13 @@ export function deliveryItem(delivery: Delivery) {
 }
 
 function itemOf(inbox: string, stream_seq: number, bytes: Uint8Array) {
+  const envelope_summary = summaryOf(decodeStored(bytes));
   return {
+    msg_id: envelope_summary.msg_id,
     stream: streamOf(inbox),
     stream_seq,
     envelope_b64: Buffer.from(bytes).toString("base64"),
-    envelope_summary: summaryOf(decodeStored(bytes)),
+    envelope_summary,
   };
 }
 

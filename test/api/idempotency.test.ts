@@ -54,6 +54,7 @@ describe("a route that takes an Idempotency-Key", () => {
     createContainer: () => ["POST", "/api/containers", { name: "keyed" }],
     // Its answer shows a token, which its record does not keep: services.test.ts.
     publishService: () => ["POST", "/api/containers/keyed/services", { name: "keyed", target_port: 8_080 }],
+    publishMessage: () => ["POST", "/api/icc/messages", { to: "keyed", type: "keyed", payload: 1 }],
     createTerminalSession: () => ["POST", "/api/terminal/sessions", { container_id: "keyed" }],
     createContainers: () => ["POST", "/api/containers/batch?execution=sync", { items: [{ name: "batched" }] }],
     snapshotContainer: () => ["POST", "/api/containers/keyed/snapshot?execution=sync", { name: "keyed" }],

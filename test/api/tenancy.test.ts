@@ -69,6 +69,7 @@ const BY_REFERENCE = ["inspectImage", "imageHistory", "saveImage", "deleteImage"
 const isByReference = ({ operation }: (typeof ROUTES)[number]) => BY_REFERENCE.includes(operation);
 const queryOf = (route: (typeof ROUTES)[number], ids: Ids): string => {
   if (isByReference(route)) return `?reference=${ids.name}`;
+  if (route.operation === "listMessages") return `?container_id=${ids.container_id}`;
   // A whole file system takes a while.
   return route.path.endsWith(":container_id/archive") ? "?path=/root" : "";
 };
@@ -384,9 +385,16 @@ describe("a bad credential", () => {
   it("is one from inside of a call too, API keys among them", async () => {
     const { a, prober } = world();
     const wrong = [...Object.values(bad), asKey(prober.key), asKey(KEY), asKey("hi_00000000000000000000000000000000")];
-    const seen = await probe(
-      guarded.flatMap((route) => wrong.map((credential) => ({ ...requestOf(route, a.ids), credential }))),
-    );
+    const seen: Seen[] = [];
+    // The output of one call has a bound.
+    for (let first = 0; first < guarded.length; first += 100) {
+      const routes = guarded.slice(first, first + 100);
+      seen.push(
+        ...(await probe(
+          routes.flatMap((route) => wrong.map((credential) => ({ ...requestOf(route, a.ids), credential }))),
+        )),
+      );
+    }
     for (const one of seen) expect(one).toEqual(seen[0]);
     expect(codeOf(seen[0] as Seen)).toEqual([401, "UNAUTHORIZED"]);
   });

@@ -47,7 +47,9 @@ export type Ids = Readonly<
     | "version"
     | "other_version"
     | "profile"
-    | "other",
+    | "other"
+    | "msg_id"
+    | "stream_seq",
     string
   >
 >;
@@ -89,6 +91,7 @@ export function namesOf({
   other_version: ___,
   profile: ____,
   other: _____,
+  stream_seq: ______,
   ...ids
 }: Ids): string[] {
   return Object.values(ids);
@@ -109,7 +112,7 @@ export function without(ids: readonly string[], { status, headers, text }: Seen)
 /** Ids as good as any, of the same lengths as `of`, that nothing has. */
 export function missing(ids: Ids): Ids {
   const { function_id, invocation_id, name, key_id, tenant_id, operation_id, path } = ids;
-  const { container_id, context_id, job_id, session_id, registry, snapshot_id, other_id, service_id } = ids;
+  const { msg_id, container_id, context_id, job_id, session_id, registry, snapshot_id, other_id, service_id } = ids;
   const other = (id: string, from: number) => id.slice(0, from) + id.slice(from).replace(/./g, "7");
   return {
     function_id: other(function_id, "fn_".length),
@@ -133,6 +136,8 @@ export function missing(ids: Ids): Ids {
     other_version: "2",
     profile: "nothing",
     other: "2",
+    msg_id: other(msg_id, "msg_".length),
+    stream_seq: "3",
   };
 }
 
@@ -158,6 +163,8 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
   await putCode(daemon, key, id, name);
   const record = await call("POST", `/api/functions/${id}/invoke`, { payload: "x" });
   const contained = await makeContainer(call, name);
+  const message = { to: contained.container_id, type: `${name}-type`, payload: `${name}-payload` };
+  const { msg_id } = await call("POST", "/api/icc/messages", message);
   const user = new SnapshotUser(daemon, tenant_id, { "x-api-key": key });
   const snapshots = await makeSnapshots(user, contained.container_id, name);
   plantImage(daemon, tenant_id, `docker.io/library/${name}-function:latest`);
@@ -176,6 +183,8 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
     other_version: "2",
     profile: "nothing",
     other: "2",
+    msg_id,
+    stream_seq: "3",
     ...contained,
     ...snapshots,
   };
