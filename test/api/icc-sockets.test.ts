@@ -1,7 +1,9 @@
 /** Messages from inside of containers through the real daemon: identity, tenants, restarts, ends, files. */
-import { existsSync, readdirSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import { existsSync, readdirSync, rmSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
+import { MadeImages, pullLocal } from "../support/made-images.ts";
 
 const daemon = new Daemon();
 let other = "";
@@ -160,6 +162,33 @@ describe("a container", () => {
     expect((await exec(id, ["ls", "-A", "/run/hearth"])).stdout).toBe("icc.sock\n");
     expect((await icc(id, ["self"])).exit_code).toBe(0);
     await daemon.call("DELETE", `/api/containers/${id}`);
+  });
+
+  it("lets no other user of this machine connect", async () => {
+    const id = await create({ name: "private" });
+    const [run = ""] = sockets().filter((name) => name.startsWith(id));
+    const url = ["-s", "--unix-socket", `${daemon.run_dir}/c/${run}/icc/icc.sock`, "http://x/v1/self"];
+    expect(execFileSync("curl", url).toString()).toContain(id);
+    const nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "curl", ...url];
+    expect(() => execFileSync("setpriv", nobody, { stdio: "ignore" })).toThrow();
+    await daemon.call("DELETE", `/api/containers/${id}`);
+  });
+
+  it("of an image without the mount point has a socket, and changes nothing by it", async () => {
+    const name = `localhost/hearth-test-socket-${process.pid}`;
+    const images = new MadeImages(name);
+    try {
+      images.makeOf({ base: "prod", edit: (root) => rmSync(`${root}/run`, { recursive: true }), config: [[]] });
+      await pullLocal(daemon, name);
+      const id = await create({ name: "foreign", image: name, oci: true });
+      expect((await icc(id, ["self"])).sent).toMatchObject([{ container_id: id }]);
+      const { body } = await daemon.call("GET", `/api/containers/${id}/changes`);
+      expect(JSON.stringify(body)).not.toContain("hearth");
+      await daemon.call("DELETE", `/api/containers/${id}`);
+      await daemon.call("DELETE", `/api/oci/images/${encodeURIComponent(name)}`).catch(() => {});
+    } finally {
+      images.remove();
+    }
   });
 
   it("is the only kind with a socket: instances of functions have none", async () => {
