@@ -16,6 +16,8 @@ export const JETSTREAM_LIMITS = {
   jetstream_duplicates_ms: 86_400_000,
   /** Envelopes that one receive or read asks for at the same time. */
   jetstream_gets_at_once: 64,
+  /** Messages that one clean-up deletes at the same time. */
+  jetstream_drops_at_once: 8,
   /** Durable consumers that the daemon knows; the least recently used one is deleted. */
   jetstream_consumers_max: 1_000,
   /** The server deletes a consumer from which nobody has pulled for this long. */

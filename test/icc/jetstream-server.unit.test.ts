@@ -185,9 +185,33 @@ describe("a bus on JetStream", () => {
     const other = outgoing("m1", { envelope: Buffer.from("second") });
     expect(await bus.publish(other)).toEqual({ stream_seq: 2, is_duplicate: false });
     await store.write([{ sql: "DELETE FROM icc_entries WHERE msg_id = 'm1'" }]);
-    // The server keeps the second one; these bytes differ.
+    // The server keeps the second one, which may be deleted at any time.
     expect(await bus.publish(outgoing("m1"))).toEqual({ stream_seq: 3, is_duplicate: false });
     expect(Buffer.from((await bus.read(KEY, ALL))[0]?.envelope ?? []).toString()).toBe("envelope of m1");
+    await close();
+    await connection.close();
+  });
+
+  it("deletes early what a full tenant has settled, and keeps copies that are unread", async () => {
+    const tag = nextTag();
+    const { stream } = new Names(tag);
+    const { bus, quotas, close } = await openJetStream(scratch(), server.url, tag);
+    quotas.set("acme", { messages_mb_max: 1 });
+    const { connection, manager } = await foreignClient(server.url);
+    const envelope = Buffer.alloc(100_000);
+    const topic = { inbox: "topic:news", is_settled: true, copies: ["ctr_two"], envelope };
+    await bus.publish(outgoing("t1", topic));
+    for (let i = 1; i <= 8; i++) await bus.publish(outgoing(`m${i}`, { envelope }));
+    for (let i = 1; i <= 4; i++) await bus.ack({ ...KEY, msg_id: `m${i}` }, { lease: null });
+    await bus.prune();
+    const { entry_count } = await bus.facts(KEY);
+    expect(entry_count).toBe(4);
+    // Four that are unread, and the one that the topic and its subscriber share.
+    await expect.poll(async () => (await manager.streams.info(stream)).state.messages).toBe(5);
+    const [copy] = await bus.receive({ ...KEY, inbox: "ctr_two" }, OPTIONS);
+    expect(copy).toMatchObject({ msg_id: "t1" });
+    expect(copy?.envelope.byteLength).toBe(100_000);
+    expect(await bus.receive(KEY, OPTIONS)).toHaveLength(4);
     await close();
     await connection.close();
   });

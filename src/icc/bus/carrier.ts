@@ -17,7 +17,7 @@ export interface CarriedPlace {
 /** Where the carrier keeps an envelope. */
 export interface Carried {
   readonly seq: number;
-  /** False: an earlier publish of the same message brought it there. */
+  /** False: the ledger has the entry of an earlier publish of the message, which brought it there. */
   readonly is_new: boolean;
 }
 
@@ -37,12 +37,12 @@ export interface Carrier {
    * Rejects with SERVICE_UNAVAILABLE within `carrier_deadline_ms`, CAPACITY_FULL if the server has no room.
    */
   carry(message: Outgoing, place: CarriedPlace): Promise<Carried | null>;
-  /** The ledger refused the message: its envelope is garbage. Never throws. */
-  drop(seq: number): void;
+  /** Deletes envelopes that no entry has: the ledger refused them, or has deleted their entries early. Never throws. */
+  drop(seqs: readonly number[]): void;
   /** Envelopes by the ids of entries; an entry that is absent is lost. Rejects with SERVICE_UNAVAILABLE. */
   load(inbox: InboxState, entries: readonly CarriedEntry[], will_hold: boolean): Promise<Map<number, Uint8Array>>;
   /** The ledger has settled or postponed an entry. Never throws. */
   settle(inbox: InboxState, msg_id: string, outcome: Outcome): void;
-  /** The ledger has deleted entries of an inbox up to this number of the carrier; null: all. Never throws. */
-  purge(inbox_no: number, up_to_seq: number | null): void;
+  /** The inbox was removed. Never throws. */
+  purge(inbox_no: number): void;
 }

@@ -44,7 +44,7 @@ export abstract class LedgerBus implements port.Bus {
     this.#ledger = new Ledger({ store, clock, inboxes: this.#inboxes });
     this.#watchers = new Watchers(clock);
     this.#carrier = makeCarrier?.(this.#ledger) ?? null;
-    this.#pruning = new Pruning({ store, clock, inboxes: this.#inboxes, carrier: this.#carrier });
+    this.#pruning = new Pruning({ store, clock, inboxes: this.#inboxes, ledger: this.#ledger, carrier: this.#carrier });
   }
 
   abstract boot(): Promise<void>;
@@ -182,7 +182,7 @@ export abstract class LedgerBus implements port.Bus {
       durable: true,
     });
     this.#inboxes.forget(key);
-    this.#carrier?.purge(inbox.inbox_no, null);
+    this.#carrier?.purge(inbox.inbox_no);
   }
 
   prune(): Promise<void> {

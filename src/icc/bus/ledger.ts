@@ -117,9 +117,7 @@ export class Ledger {
       isTried = true;
       const missed = await this.#insert(message, places, carried?.seq ?? null);
       if (missed === null) return { stream_seq, is_duplicate: false };
-      if (carried?.is_new === true && !(await this.carried(carried.seq, carried.seq)).has(carried.seq)) {
-        carrier?.drop(carried.seq);
-      }
+      if (carried?.is_new === true) carrier?.drop(await this.unused([carried.seq]));
       for (const place of places) place.giveBack();
       return await this.#explain(message, inbox, missed);
     } catch (error) {
@@ -171,6 +169,18 @@ export class Ledger {
       [from_seq, to_seq],
     );
     return new Set(rows.map(({ carried_seq }) => Number(carried_seq)));
+  }
+
+  /** Those of some numbers of the carrier that no entry has. */
+  async unused(carried_seqs: readonly number[]): Promise<number[]> {
+    if (carried_seqs.length === 0) return [];
+    const rows = await this.#store.read(
+      `SELECT carried_seq FROM icc_entries INDEXED BY icc_entries_carried
+        WHERE carried_seq IN (${carried_seqs.map(() => "?").join(",")})`,
+      [...carried_seqs],
+    );
+    const used = new Set(rows.map(({ carried_seq }) => Number(carried_seq)));
+    return carried_seqs.filter((seq) => !used.has(seq));
   }
 
   async lastCarried(): Promise<number | null> {

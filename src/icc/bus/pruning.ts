@@ -7,15 +7,18 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Row, Statement, Store } from "../../store/store.ts";
 import type { Carrier } from "./carrier.ts";
 import type { Inboxes } from "./inboxes.ts";
+import type { Ledger } from "./ledger.ts";
 import { EXPIRED } from "./rows.ts";
 
 /** Inboxes that one step visits. */
 const INBOXES_AT_ONCE = 100;
+const SETTLED = "state > 0";
 
 export interface PruningOptions {
   readonly store: Store;
   readonly clock: Clock;
   readonly inboxes: Inboxes;
+  readonly ledger: Ledger;
   readonly carrier: Carrier | null;
 }
 
@@ -23,13 +26,15 @@ export class Pruning {
   readonly #store: Store;
   readonly #clock: Clock;
   readonly #inboxes: Inboxes;
+  readonly #ledger: Ledger;
   readonly #carrier: Carrier | null;
   #last_inbox_no = 0;
 
-  constructor({ store, clock, inboxes, carrier }: PruningOptions) {
+  constructor({ store, clock, inboxes, ledger, carrier }: PruningOptions) {
     this.#store = store;
     this.#clock = clock;
     this.#inboxes = inboxes;
+    this.#ledger = ledger;
     this.#carrier = carrier;
   }
 
@@ -98,8 +103,11 @@ export class Pruning {
       inbox.tenant.bytes -= bytes;
       inbox.unread_count -= going.filter(({ state }) => Number(state) === 0).length;
     }
-    const carried_seq = going.findLast((row) => row.carried_seq !== null)?.carried_seq;
-    if (carried_seq !== undefined) this.#carrier?.purge(inbox_no, Number(carried_seq));
+    // The carrier deletes old envelopes by itself.
+    if (this.#carrier !== null && condition === SETTLED) {
+      const carried = going.flatMap(({ carried_seq }) => (carried_seq === null ? [] : [Number(carried_seq)]));
+      this.#carrier.drop(await this.#ledger.unused(carried));
+    }
     return bytes;
   }
 
@@ -127,7 +135,7 @@ export class Pruning {
       );
       for (const { inbox_no, name } of rows) {
         if (tenant.bytes <= bytes_max) break;
-        await this.#deleteFirst({ tenant_id: tenant.tenant_id, inbox: String(name) }, Number(inbox_no), "state > 0");
+        await this.#deleteFirst({ tenant_id: tenant.tenant_id, inbox: String(name) }, Number(inbox_no), SETTLED);
       }
     }
   }
@@ -151,7 +159,7 @@ export class Pruning {
         { sql: "DELETE FROM icc_keys WHERE inbox_no = ?", args: [inbox_no] },
         { sql: "DELETE FROM icc_gone WHERE inbox_no = ?", args: [inbox_no] },
       );
-      this.#carrier?.purge(inbox_no, null);
+      this.#carrier?.purge(inbox_no);
     }
     await this.#store.write(statements);
   }

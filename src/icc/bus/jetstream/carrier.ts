@@ -3,8 +3,8 @@
  *
  * E1. A message of the stream counts as an entry's envelope only if its subject names the tenant and its header the message:
  *     a stream that was lost and made again, or that another program writes to, brings no foreign envelope into an inbox.
- * E2. A message that the server holds for a duplicate is looked at: an earlier attempt may have sent other bytes, or may be
- *     deleted already.
+ * E2. No two publishes share a message of the stream, so one that is deleted belongs to no other. If the server holds a publish
+ *     for a duplicate that the ledger lacks, it was never answered, or its entry is deleted: it is sent again.
  */
 import { randomUUID } from "node:crypto";
 import { JetStreamApiError, type StoredMsg } from "@nats-io/jetstream";
@@ -73,9 +73,14 @@ export class JetStreamCarrier implements Carrier {
     }
   }
 
-  drop(seq: number): void {
+  drop(seqs: readonly number[]): void {
     const { link, names } = this.#options;
-    attempt(() => link.session().manager.streams.deleteMessage(names.stream, seq, false));
+    attempt(async () => {
+      const { streams } = link.session().manager;
+      await each(seqs, LIMITS.jetstream_drops_at_once, async (seq) => {
+        await streams.deleteMessage(names.stream, seq, false).catch(() => {});
+      });
+    });
   }
 
   async load(
@@ -111,15 +116,10 @@ export class JetStreamCarrier implements Carrier {
     this.#options.feeds.settle(inbox_no, msg_id, outcome);
   }
 
-  purge(inbox_no: number, up_to_seq: number | null): void {
+  purge(inbox_no: number): void {
     const { link, feeds, names } = this.#options;
-    if (up_to_seq === null) feeds.remove(inbox_no);
-    const filter = names.filter(inbox_no);
-    attempt(() =>
-      link
-        .session()
-        .manager.streams.purge(names.stream, up_to_seq === null ? { filter } : { filter, seq: up_to_seq + 1 }),
-    );
+    feeds.remove(inbox_no);
+    attempt(() => link.session().manager.streams.purge(names.stream, { filter: names.filter(inbox_no) }));
   }
 
   async #carry(session: Session, message: Outgoing, place: CarriedPlace): Promise<Carried> {
@@ -140,9 +140,6 @@ export class JetStreamCarrier implements Carrier {
       const first = await send(id);
       if (!first.duplicate) return { seq: first.seq, is_new: true };
       if ((await ledger.entry(message)) !== null) return { seq: first.seq, is_new: false };
-      const kept = await this.#get(session, first.seq);
-      const isSame = kept?.subject === subject && kept.header?.get(HEADERS.message) === toToken(message.msg_id);
-      if (isSame && Buffer.compare(kept.data, message.envelope) === 0) return { seq: first.seq, is_new: false };
       return { seq: (await send(`${id}~${randomUUID()}`)).seq, is_new: true };
     } finally {
       this.#carrying.delete(id);
@@ -166,11 +163,9 @@ export class JetStreamCarrier implements Carrier {
 
 /** Cleaning up that may fail: the stream's `max_age` ends what is left. */
 function attempt(work: () => Promise<unknown>): void {
-  try {
-    work().catch(() => {});
-  } catch {
-    // Not connected.
-  }
+  void Promise.resolve()
+    .then(work)
+    .catch(() => {});
 }
 
 function unavailable(error: unknown): AppError {

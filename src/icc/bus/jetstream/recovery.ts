@@ -74,16 +74,16 @@ export class Recovery {
     const { ledger, carrier } = this.#options;
     if (stored !== null && carrier.isCarrying(duplicateId(stored.message, stored.inbox_no))) return false;
     if (stored === null || !(await ledger.isNew(stored.message, stored.inbox_no, { seq, ...stored }))) {
-      carrier.drop(seq);
+      carrier.drop([seq]);
       return false;
     }
     try {
       const carry = async (): Promise<Carried> => ({ seq, is_new: true });
-      const drop = (refused_seq: number) => carrier.drop(refused_seq);
+      const drop = (seqs: readonly number[]) => carrier.drop(seqs);
       return !(await ledger.publish(stored.message, { carry, drop })).is_duplicate;
     } catch (error) {
       if (!(error instanceof AppError) || !FINAL.has(error.code)) throw error;
-      carrier.drop(seq);
+      carrier.drop([seq]);
       return false;
     }
   }
