@@ -146,6 +146,7 @@ const SECRET: Names = ["secret", (session) => session.secretNames()];
 const NAMES: Readonly<Record<string, readonly Names[]>> = {
   function: [FUNCTION],
   container: [CONTAINER],
+  address: [CONTAINER],
   thing: [FUNCTION, CONTAINER],
   "folder|function": [FUNCTION],
   snapshot: [SNAPSHOT],

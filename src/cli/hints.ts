@@ -18,6 +18,12 @@ const ROUTES: readonly (readonly [RegExp, string])[] = [
   [/GET \/api\/nightly\/profiles\/([^\s,/]+)/g, "hearth profiles show $1"],
   [/GET \/api\/nightly\/profiles(?!\/)/g, "hearth profiles list"],
   [/POST \/api\/nightly\/profiles\/([^\s,/]+)\/build/g, "hearth profiles build $1"],
+  [/POST \/api\/icc\/dlq\/([^\s,/]+)\/replay/g, "hearth icc dlq replay $1"],
+  [/GET \/api\/icc\/dlq(?!\/)/g, "hearth icc dlq"],
+  [/GET \/api\/icc\/streams/g, "hearth icc streams"],
+  [/GET \/api\/icc\/inbox\/([^\s,/]+)/g, "hearth icc inbox $1"],
+  [/POST \/api\/icc\/inbox\/([^\s,/]+)\/receive/g, "hearth icc receive $1"],
+  [/PUT \/api\/icc\/containers\/([^\s,/]+)\/permission/g, "hearth icc permission $1"],
 ];
 
 /** Fields, and the flags that set them. */
@@ -37,6 +43,8 @@ const FIELDS: readonly (readonly [RegExp, string])[] = [
   [/\bforce=true/g, "--force"],
   [/\benable_websockets: true/g, "--websockets"],
   [/\bservice_hostnames\b/g, "--service-hostname"],
+  [/\bname one of them as container_id\b/g, "give one of them as --inbox"],
+  [/\bidempotency_key\b/g, "--idempotency-key"],
 ];
 
 const replaced = (text: string, table: typeof ROUTES) =>

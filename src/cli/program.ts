@@ -12,6 +12,7 @@ import { ACCESS_VERBS } from "./verbs/access.ts";
 import { CONTAINER_VERBS, CONTAINERS, SHARED_VERBS, TERMINALS } from "./verbs/containers.ts";
 import { BENCH, COMPLETION, DAEMON_VERBS } from "./verbs/daemon.ts";
 import { FUNCTION_VERBS } from "./verbs/functions.ts";
+import { ICC, LEVELS } from "./verbs/icc.ts";
 import { IMAGES, TOP_IMAGE_VERBS } from "./verbs/images.ts";
 import { NAMES, NETWORKS } from "./verbs/networks.ts";
 import { PROFILES } from "./verbs/profiles.ts";
@@ -60,6 +61,10 @@ const WORDS: Readonly<Record<string, string>> = {
   port: "port in the container",
   service: "id, or a name that only one service has",
   name: "",
+  address: "id or name of a container, or queue:<name> or topic:<name>",
+  "msg-id": "id of a message",
+  letter: "number of a dead letter",
+  level: "highest permission level of messages that the container sends",
   payload: "the payload, as JSON or text; - to read it from standard input",
   invocation: "id of an invocation record",
   version: "version number",
@@ -115,6 +120,7 @@ function addVerb(parent: Command, verb: Verb, start: Start): Command {
     const name = word.replace(/^[[<]|(\.\.\.)?[\]>]$/g, "");
     const argument = new Argument(word, WORDS[name]);
     if (name === "shell") argument.choices(["bash", "zsh", "fish"]);
+    if (name === "level") argument.choices(LEVELS);
     command.addArgument(argument);
   }
   addFlags(command, verb.flags ?? [], null);
@@ -220,6 +226,7 @@ export function buildProgram(version: string, start: Start): Command {
   addGroup(program, NAMES, start);
   addGroup(program, SECRETS, start);
   addGroup(program, SERVICES, start);
+  addGroup(program, ICC, start);
   addGroup(program, TERMINALS, start);
   addHelp(program);
   for (const one of [...DAEMON_VERBS, ...ACCESS_VERBS, COMPLETION, BENCH]) add(program, one, start);

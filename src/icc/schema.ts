@@ -1,7 +1,16 @@
 /** Shapes of messages in requests and answers. The envelope itself is envelope/jets.proto. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import { absolutePath, epochSeconds, queryLimit, queryNumber, text, textBytes, whole } from "../base/schema.ts";
+import {
+  absolutePath,
+  epochSeconds,
+  queryFlag,
+  queryLimit,
+  queryNumber,
+  text,
+  textBytes,
+  whole,
+} from "../base/schema.ts";
 import { argv } from "../containers/schema.ts";
 import { ENTRY_STATES } from "./bus/port.ts";
 import { messageSchema, PERMISSION_LEVELS } from "./envelope/message-schema.ts";
@@ -111,6 +120,7 @@ export const replayDead = z
   .object({ replay_to_container: inboxName.nullish().describe("Another inbox (default: the original one).") })
   .meta({ id: "ReplayDeadLetter" });
 
+const include_message = queryFlag().describe("Includes each message in plain JSON.");
 export const inboxQuery = z.object({
   from_seq: queryNumber(1, 2 ** 32 - 1)
     .optional()
@@ -120,6 +130,7 @@ export const inboxQuery = z.object({
     .describe("Last stream_seq."),
   state: z.enum(ENTRY_STATES).optional().describe("Only messages in this state."),
   limit: queryLimit(LIMITS.entries_read_default, LIMITS.entries_read_max),
+  include_message,
 });
 export const messagesQuery = inboxQuery.extend({ container_id: inboxName });
 export const deadQuery = z.object({
@@ -127,8 +138,10 @@ export const deadQuery = z.object({
     .optional()
     .describe("First stream_seq."),
   limit: queryLimit(LIMITS.entries_read_default, LIMITS.entries_read_max),
+  include_message,
 });
 export const streamsQuery = z.object({
+  container_id: inboxName.optional().describe("Only this inbox, also if nothing was published to it yet."),
   after: z
     .string()
     .max(LIMITS.icc_id_bytes_max)
@@ -197,6 +210,8 @@ const message = z
   })
   .meta({ id: "Message" });
 
+const plainMessage = message.optional().describe("The message in plain JSON, if include_message is true.");
+
 const messageFields = {
   msg_id: z.string().describe("Id of the message."),
   stream: z.string().describe("Name of the inbox's stream."),
@@ -213,7 +228,9 @@ export const inboxMessages = z
   .object({
     container_id: z.string().describe("Inbox."),
     stream: z.string().describe("Name of its stream."),
-    messages: z.array(z.object(messageFields).meta({ id: "InboxMessage" })).describe("In the order of stream_seq."),
+    messages: z
+      .array(z.object({ ...messageFields, message: plainMessage }).meta({ id: "InboxMessage" }))
+      .describe("In the order of stream_seq."),
   })
   .meta({ id: "InboxMessages" });
 
@@ -255,6 +272,7 @@ export const deadLetters = z
             stream_seq: z.int().describe("Number among the tenant's dead letters."),
             envelope_b64: z.string().describe("Envelope in base64."),
             envelope_summary: summary,
+            message: plainMessage,
             container_id: z.string().describe("Inbox that it was in."),
             original_stream: z.string().describe("Stream that it was in."),
             original_stream_seq: z.int().describe("Its number in that inbox."),

@@ -2,6 +2,7 @@
  * Messages between containers: what requests and containers ask of the bus. Sending is publishing.ts's; here are inboxes,
  * acks, replays and dead letters. Messages to many are broadcasts.ts's.
  */
+import type { z } from "zod";
 import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
@@ -16,6 +17,7 @@ import { summaryOf } from "./envelope/summary.ts";
 import type { Grants } from "./grants.ts";
 import type { Accepted, Content, Publishing, Sender } from "./publishing.ts";
 import type { Replies, Waits } from "./replies.ts";
+import type { streamsQuery } from "./schema.ts";
 
 export interface IccOptions {
   readonly bus: Bus;
@@ -49,6 +51,8 @@ export interface ReadInput {
   readonly to_seq?: number | null | undefined;
   readonly state?: EntryState | null | undefined;
   readonly limit?: number | null | undefined;
+  /** For `read`: with each message in plain JSON. */
+  readonly include_message?: boolean | undefined;
 }
 
 export class Icc {
@@ -73,8 +77,9 @@ export class Icc {
     const { publishing, replies, waits } = this.#options;
     const prepared = await publishing.prepare(sender, { message });
     const { envelope } = prepared;
+    const inbox = await this.#replyInbox(sender.tenant_id, envelope.from);
     const end = waits.begin(sender.tenant_id);
-    const waiting = replies.expect(sender.tenant_id, envelope.from, envelope.msg_id);
+    const waiting = replies.expect(sender.tenant_id, inbox, envelope.msg_id);
     try {
       const accepted = await publishing.send(sender.tenant_id, prepared);
       const reply = await Promise.race([waiting.reply, this.#pause(timeout_ms, signal)]);
@@ -110,7 +115,11 @@ export class Icc {
       state: input.state ?? null,
       entries_max: input.limit ?? LIMITS.entries_read_default,
     });
-    return { container_id: key.inbox, stream: streamOf(key.inbox), messages: entries.map(messageItem) };
+    return {
+      container_id: key.inbox,
+      stream: streamOf(key.inbox),
+      messages: entries.map((entry) => messageItem(entry, input.include_message)),
+    };
   }
 
   /** Delivers messages of an inbox to the caller; waits for the first if none is due. */
@@ -190,13 +199,13 @@ export class Icc {
 
   async deadLetters(
     tenant_id: string,
-    { from_seq = 1, limit }: { from_seq?: number | undefined; limit?: number | undefined },
+    { from_seq, limit, include_message }: Pick<ReadInput, "from_seq" | "limit" | "include_message">,
   ) {
     const letters = await this.#options.bus.deadLetters(tenant_id, {
-      from_seq,
+      from_seq: from_seq ?? 1,
       entries_max: limit ?? LIMITS.entries_read_default,
     });
-    return { stream: DEAD_STREAM, messages: letters.map(deadItem) };
+    return { stream: DEAD_STREAM, messages: letters.map((letter) => deadItem(letter, include_message)) };
   }
 
   /** Publishes a dead letter again, to its inbox or another. Rejects with NOT_FOUND, and as `publish`. */
@@ -216,7 +225,11 @@ export class Icc {
     return { ...factsItem(facts), permission_level: await this.#options.grants.get(key.inbox) };
   }
 
-  async streams(tenant_id: string, { after = "", limit }: { after?: string | undefined; limit?: number | undefined }) {
+  async streams(tenant_id: string, { after = "", limit, container_id }: Readonly<z.output<typeof streamsQuery>>) {
+    if (container_id !== undefined) {
+      const facts = await this.#options.bus.facts(await this.inbox(tenant_id, container_id));
+      return { streams: [factsItem(facts)], next_after: null };
+    }
     const inboxes_max = limit ?? LIMITS.list_limit_max;
     const found = await this.#options.bus.inboxes(tenant_id, { after, inboxes_max });
     return {
@@ -257,6 +270,16 @@ export class Icc {
   async close(): Promise<void> {
     this.#ending.abort();
     await this.#options.bus.close();
+  }
+
+  /** Where the reply to a sender comes: its inbox, or its text if it has none. */
+  async #replyInbox(tenant_id: string, from: string): Promise<string> {
+    try {
+      return (await this.inbox(tenant_id, from)).inbox;
+    } catch (error) {
+      if (error instanceof AppError) return from;
+      throw error;
+    }
   }
 
   async #refOf(tenant_id: string, inbox: string | null, msg_id: string): Promise<EntryRef> {
@@ -311,9 +334,9 @@ export class Icc {
 const seconds = (ms: number): number => Math.floor(ms / 1_000);
 
 /** A message as lists show it. */
-export function messageItem(entry: Entry) {
+export function messageItem(entry: Entry, include_message = false) {
   return {
-    ...itemOf(entry.inbox, entry.stream_seq, entry.envelope),
+    ...itemOf(entry.inbox, entry.stream_seq, entry.envelope, include_message),
     state: entry.state,
     deliveries: entry.deliveries,
     is_leased: entry.held_until_ms !== null,
@@ -332,20 +355,21 @@ export function deliveryItem(delivery: Delivery) {
   };
 }
 
-function itemOf(inbox: string, stream_seq: number, bytes: Uint8Array) {
-  const envelope_summary = summaryOf(decodeStored(bytes));
+function itemOf(inbox: string, stream_seq: number, bytes: Uint8Array, include_message: boolean) {
+  const envelope = decodeStored(bytes);
   return {
-    msg_id: envelope_summary.msg_id,
+    msg_id: envelope.msg_id,
     stream: streamOf(inbox),
     stream_seq,
     envelope_b64: Buffer.from(bytes).toString("base64"),
-    envelope_summary,
+    envelope_summary: summaryOf(envelope),
+    ...(include_message ? { message: { ...messageOf(envelope) } } : {}),
   };
 }
 
-function deadItem(letter: DeadLetter) {
+function deadItem(letter: DeadLetter, include_message = false) {
   return {
-    ...itemOf(letter.inbox, letter.dead_seq, letter.envelope),
+    ...itemOf(letter.inbox, letter.dead_seq, letter.envelope, include_message),
     stream: DEAD_STREAM,
     container_id: letter.inbox,
     original_stream: streamOf(letter.inbox),
