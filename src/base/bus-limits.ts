@@ -32,8 +32,11 @@ export const BUS_LIMITS = {
   entries_read_default: 100,
   /** Inboxes that the daemon keeps facts of in memory, beyond those in use. */
   inboxes_cached_max: 20_000,
-  /** Rows that one step of a clean-up looks at or deletes, so that no step holds up the writer. */
+  /** Rows that one transaction of a clean-up reads or deletes, so that none holds up the writer; and in one run, of each inbox. */
   messages_pruned_at_once: 500,
+  messages_pruned_per_inbox_max: 100_000,
+  /** Dead letters of a tenant; the oldest are deleted above it. */
+  dead_letters_max: 10_000,
   /** Part of a tenant's `messages_mb_max` that settled entries may fill before the oldest are deleted early. */
   messages_settled_ratio: 0.9,
 } as const;

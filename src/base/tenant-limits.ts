@@ -310,7 +310,7 @@ export const TENANT_LIMITS = {
   },
   messages_mb_max: {
     about:
-      "Size of the messages in its inboxes, in MiB. Near it the daemon deletes the oldest settled messages early; above it it refuses publishes.",
+      "Size of its messages and dead letters, in MiB. Near it the daemon deletes the oldest settled messages and dead letters early; above it it refuses publishes.",
     counts: "MiB of messages",
     min: 0,
     max: 100_000_000,
@@ -320,9 +320,9 @@ export const TENANT_LIMITS = {
     above: "429",
     used: {
       name: "messages_bytes",
-      about: "Size of the messages in its inboxes.",
-      sql: `(SELECT coalesce(sum(bytes), 0) FROM icc_inboxes WHERE tenant_no =
-        (SELECT tenant_no FROM icc_tenants WHERE tenant_id = tenants.id))`,
+      about: "Size of its messages and dead letters.",
+      sql: `coalesce((SELECT dead_bytes + (SELECT coalesce(sum(bytes), 0) FROM icc_inboxes
+        WHERE icc_inboxes.tenant_no = icc_tenants.tenant_no) FROM icc_tenants WHERE tenant_id = tenants.id), 0)`,
     },
   },
   container_memory_mb_max: {

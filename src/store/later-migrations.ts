@@ -218,7 +218,8 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
       `CREATE TABLE icc_tenants (
         tenant_no INTEGER PRIMARY KEY AUTOINCREMENT,
         tenant_id TEXT NOT NULL UNIQUE,
-        dead_last_seq INTEGER NOT NULL DEFAULT 0
+        dead_last_seq INTEGER NOT NULL DEFAULT 0,
+        dead_bytes INTEGER NOT NULL DEFAULT 0
       )`,
       // `entries` and `bytes` count all rows that are kept.
       `CREATE TABLE icc_inboxes (
@@ -263,6 +264,7 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
         PRIMARY KEY (inbox_no, idempotency_key)
       ) WITHOUT ROWID`,
       "CREATE INDEX icc_keys_by_expiry ON icc_keys (expires_ms)",
+      "CREATE INDEX icc_keys_by_entry ON icc_keys (inbox_no, stream_seq)",
       `CREATE TABLE icc_dead (
         id INTEGER PRIMARY KEY,
         inbox TEXT NOT NULL,
@@ -275,6 +277,12 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
         envelope BLOB NOT NULL
       )`,
       "CREATE INDEX icc_dead_by_age ON icc_dead (created_ms)",
+      `CREATE TRIGGER icc_dead_counted AFTER INSERT ON icc_dead BEGIN
+        UPDATE icc_tenants SET dead_bytes = dead_bytes + length(NEW.envelope) WHERE tenant_no = NEW.id >> 32;
+      END`,
+      `CREATE TRIGGER icc_dead_uncounted AFTER DELETE ON icc_dead BEGIN
+        UPDATE icc_tenants SET dead_bytes = dead_bytes - length(OLD.envelope) WHERE tenant_no = OLD.id >> 32;
+      END`,
       // Inboxes that are gone, until their entries are deleted.
       "CREATE TABLE icc_gone (inbox_no INTEGER PRIMARY KEY)",
       `CREATE TRIGGER icc_inboxes_gone AFTER DELETE ON icc_inboxes BEGIN

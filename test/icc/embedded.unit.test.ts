@@ -64,4 +64,25 @@ describe("the bounds of an embedded bus", () => {
     expect((await bus.publish(outgoing("m10", size))).stream_seq).toBe(11);
     expect((await bus.facts(key)).entry_count).toBe(10);
   });
+
+  it("counts records of topics and dead letters of the tenant too, and frees what ends", async () => {
+    const quotas = nodeQuotas();
+    quotas.set("acme", { messages_mb_max: 1 });
+    const { bus, store } = openOn(scratch(), quotas);
+    const size = 100 * 1024;
+    const topic = (i: number) => ({ ...outgoing(`t${i}`, size), inbox: "topic:news", is_settled: true });
+    for (let i = 0; i < 5; i++) await bus.publish(topic(i));
+    for (let i = 0; i < 2; i++) {
+      await bus.publish(outgoing(`d${i}`, size));
+      await bus.nack({ ...key, msg_id: `d${i}` }, { lease: null, reason: "no" });
+    }
+    await bus.publish(topic(5));
+    await bus.prune();
+    await expect(bus.publish(topic(6))).resolves.toMatchObject({ stream_seq: 7 });
+    expect((await bus.facts({ ...key, inbox: "topic:news" })).entry_count).toBeLessThan(7);
+    expect(Number((await store.readOne("SELECT dead_bytes FROM icc_tenants"))?.dead_bytes)).toBe(2 * size);
+    await bus.remove(key);
+    await bus.prune();
+    expect(await store.read("SELECT 1 FROM icc_gone")).toEqual([]);
+  });
 });

@@ -29,6 +29,8 @@ export interface InboxState {
   turn: Promise<unknown>;
 }
 
+const BYTES = `SELECT tenant_no, dead_bytes + (SELECT coalesce(sum(bytes), 0) FROM icc_inboxes
+  WHERE icc_inboxes.tenant_no = icc_tenants.tenant_no) AS bytes FROM icc_tenants WHERE tenant_id = ?`;
 const INBOX = `SELECT inbox_no, last_seq, icc_tenants.tenant_no FROM icc_inboxes
   JOIN icc_tenants ON icc_tenants.tenant_no = icc_inboxes.tenant_no WHERE tenant_id = ? AND name = ?`;
 
@@ -73,8 +75,8 @@ export class Inboxes {
   }
 
   /** Throws QUEUE_FULL if the inbox or its tenant has no room for one more entry of that size. */
-  checkRoom(inbox: InboxState, bytes: number): void {
-    if (inbox.unread_count >= LIMITS.inbox_unread_max) {
+  checkRoom(inbox: InboxState, bytes: number, is_unread: boolean): void {
+    if (is_unread && inbox.unread_count >= LIMITS.inbox_unread_max) {
       throw new AppError("QUEUE_FULL", `inbox ${inbox.name} holds ${LIMITS.inbox_unread_max} unread messages`, {
         retry_after: 1,
         hint: "receive and ack the messages of the inbox, or send them with a shorter time to live",
@@ -107,6 +109,12 @@ export class Inboxes {
     this.#tenants.set(tenant_id, loading);
     loading.catch(() => this.#tenants.delete(tenant_id));
     return loading;
+  }
+
+  /** Reads what the tenant's messages take: inboxes end with their containers, which nobody reports here. */
+  async refresh(tenant: TenantFacts): Promise<void> {
+    const row = await this.#store.readOne(BYTES, [tenant.tenant_id]);
+    tenant.bytes = Number(row?.bytes ?? 0);
   }
 
   /** Its facts are read again at the next use. */
@@ -175,11 +183,7 @@ export class Inboxes {
       [{ sql: "INSERT INTO icc_tenants (tenant_id) VALUES (?) ON CONFLICT DO NOTHING", args: [tenant_id] }],
       { durable: true },
     );
-    const row = await this.#store.readOne(
-      `SELECT tenant_no, (SELECT coalesce(sum(bytes), 0) FROM icc_inboxes
-        WHERE icc_inboxes.tenant_no = icc_tenants.tenant_no) AS bytes FROM icc_tenants WHERE tenant_id = ?`,
-      [tenant_id],
-    );
+    const row = await this.#store.readOne(BYTES, [tenant_id]);
     return { tenant_id, tenant_no: Number(row?.tenant_no), bytes: Number(row?.bytes ?? 0) };
   }
 

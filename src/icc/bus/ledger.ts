@@ -105,8 +105,8 @@ export class Ledger {
     const copies = await this.#copyInboxes(message);
     const bytes = storedBytes(message.envelope);
     const is_settled = message.is_settled === true;
-    if (!is_settled) this.#inboxes.checkRoom(inbox, bytes);
-    for (const copy of copies) this.#inboxes.checkRoom(copy, bytes);
+    this.#inboxes.checkRoom(inbox, bytes, !is_settled);
+    for (const copy of copies) this.#inboxes.checkRoom(copy, bytes, true);
     const main = new Place(inbox, bytes, !is_settled);
     const places = [main, ...copies.map((copy) => new Place(copy, bytes, true))];
     const { stream_seq } = main;
