@@ -13,9 +13,11 @@ import { type BroadcastCommand, Broadcasts } from "./icc/broadcasts.ts";
 import { openBus } from "./icc/bus/open.ts";
 import { Grants } from "./icc/grants.ts";
 import { ContainerMessages } from "./icc/inside/container-messages.ts";
+import type { Self } from "./icc/inside/inside.ts";
 import { Publishing } from "./icc/publishing.ts";
 import { Replies, Waits } from "./icc/replies.ts";
 import { Icc } from "./icc/service.ts";
+import { Topics } from "./icc/topics.ts";
 import { makeInside } from "./inside.ts";
 import type { Store, StoredNode } from "./store/store.ts";
 
@@ -41,9 +43,10 @@ export function makeMessaging(parts: Parts) {
   const publishing = new Publishing({
     ...{ bus, clock, ids, grants, replies },
     containerOf: (tenant_id, id_or_name) => containers.idOf(tenant_id, id_or_name),
-    copiesOf: () => [],
+    copiesOf: (tenant_id, { to }) => (to.startsWith("topic:") ? topics.copiesOf(tenant_id, to) : []),
     onAction: () => {},
   });
+  const topics = new Topics({ store, clock, resolve: (tenant_id, text) => publishing.resolve(tenant_id, text) });
   const icc = new Icc({ bus, clock, ids, publishing, grants, replies, waits });
   const broadcasts = new Broadcasts({
     ...{ clock, ids, publishing },
@@ -61,8 +64,12 @@ export function makeMessaging(parts: Parts) {
   const nameOf = async (tenant_id: string, container_id: string) =>
     (await containers.row(tenant_id, container_id)).name;
   const messages = new ContainerMessages({ icc, publishing, clock, nameOf });
-  const sockets = makeInside({ ...parts, inside: { messages, topics: null, states: null } });
-  return { icc, broadcasts, sockets };
+  const topicsInside = {
+    subscribe: (self: Self, topic: string) => topics.subscribe(self.tenant_id, topic, self.container_id),
+    unsubscribe: (self: Self, topic: string) => topics.unsubscribe(self.tenant_id, topic, self.container_id),
+  };
+  const sockets = makeInside({ ...parts, inside: { messages, topics: topicsInside, states: null } });
+  return { icc, broadcasts, topics, sockets };
 }
 
 function execInput({ command, timeout_ms, workdir, capture_output, detach }: BroadcastCommand) {

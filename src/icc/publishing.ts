@@ -9,6 +9,7 @@
 import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
+import { LIMITS } from "../base/limits.ts";
 import { type Address, parseAddress, streamOf, subjectOf } from "./addresses.ts";
 import type { Bus, Outgoing } from "./bus/port.ts";
 import {
@@ -73,7 +74,10 @@ export interface PublishingOptions {
   /** The id of a container by id or name; null: the tenant has none. */
   readonly containerOf: (tenant_id: string, id_or_name: string) => Promise<string | null>;
   /** Inboxes of subscribers that get a copy. */
-  readonly copiesOf: (tenant_id: string, message: { readonly to: string; readonly type: string }) => readonly string[];
+  readonly copiesOf: (
+    tenant_id: string,
+    message: { readonly to: string; readonly type: string },
+  ) => readonly string[] | Promise<readonly string[]>;
   /** The platform has something to apply in that inbox. */
   readonly onAction: (tenant_id: string, inbox: string) => void;
 }
@@ -126,6 +130,9 @@ export class Publishing {
     const inbox = address.text;
     const isReply = replies.has(tenant_id, inbox, envelope.correlation_id);
     const isAction = address.kind === "container" && ACTIONS.has(envelope.payload.kind);
+    const found = isAction ? [] : copiesOf(tenant_id, { to: inbox, type: messageType(envelope) });
+    const copies = found instanceof Promise ? await found : found;
+    checkCopies(copies.length, bytes.byteLength);
     const outgoing: Outgoing = {
       ...{ tenant_id, inbox, envelope: bytes },
       msg_id: envelope.msg_id,
@@ -133,7 +140,7 @@ export class Publishing {
       expires_ms: expiresAt(envelope, clock.epochMs()),
       is_settled: isReply || address.kind === "topic",
       is_action: isAction,
-      copies: isAction ? [] : copiesOf(tenant_id, { to: inbox, type: messageType(envelope) }),
+      copies,
     };
     const { stream_seq, is_duplicate } = await bus.publish(outgoing);
     if (!is_duplicate) {
@@ -183,4 +190,12 @@ export class Publishing {
     const found = await this.#options.bus.find(tenant_id, correlation_id);
     return found.some(({ inbox }) => inbox === container_id);
   }
+}
+
+function checkCopies(count: number, bytes: number): void {
+  const max = LIMITS.message_copies_bytes_max;
+  if (count * bytes <= max) return;
+  throw new AppError("BODY_TOO_LARGE", `${count} copies of a message of ${bytes} bytes exceed ${max} bytes`, {
+    details: { expected: [`<= ${Math.floor(max / count)} bytes`], received: `${bytes} bytes` },
+  });
 }

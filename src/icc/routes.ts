@@ -15,10 +15,13 @@ import type { Accepted, Content, Sender } from "./publishing.ts";
 import { SAMPLES } from "./samples.ts";
 import * as shapes from "./schema.ts";
 import { deliveryItem, type Icc } from "./service.ts";
+import { topicRoutes } from "./topic-routes.ts";
+import type { Topics } from "./topics.ts";
 
 export interface IccRoutesOptions {
   readonly icc: Icc;
   readonly broadcasts: Broadcasts;
+  readonly topics: Topics;
 }
 
 const BY_CONTAINER = { container_id: "{container_id}" };
@@ -74,6 +77,7 @@ function messageRoutes(options: IccRoutesOptions) {
     ...ackRoutes(options),
     ...replayRoutes(options),
     ...permissionRoutes(options),
+    ...topicRoutes(options),
   ];
 }
 

@@ -113,6 +113,13 @@ export const SAMPLES = {
   streams: { streams: [stream], next_after: null },
   container: { ...stream, permission_level: "READ_ONLY" as const },
   permission: { container_id: published.container_id, permission_level: "EXECUTE" as const },
+  topics: { topics: [{ topic: "topic:prices", subscribers: 1 }], next_after: null },
+  subscribers: {
+    topic: "topic:prices",
+    subscribers: [{ container_id: published.container_id, created_at: 1_795_600_000 }],
+    next_after: null,
+  },
+  subscription: { topic: "topic:prices", container_id: published.container_id, subscribed: true },
   overview: {
     backend: "embedded" as const,
     sync_mode: "write-ahead log, synced before a publish is answered, not before an ack",

@@ -290,7 +290,42 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
       END`,
       // The highest permission level that messages of a container itself may have; none: READ_ONLY.
       "CREATE TABLE icc_grants (container_id TEXT PRIMARY KEY, permission_level TEXT NOT NULL) WITHOUT ROWID",
+      // Inboxes that get a copy of what is published to a topic.
+      `CREATE TABLE icc_subscriptions (
+        tenant_id TEXT NOT NULL,
+        topic TEXT NOT NULL,
+        inbox TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        PRIMARY KEY (tenant_id, topic, inbox)
+      ) WITHOUT ROWID`,
+      "CREATE INDEX icc_subscriptions_by_inbox ON icc_subscriptions (tenant_id, inbox)",
+      // Functions that the daemon calls for messages. `subject` and `message_type`: null means any.
+      `CREATE TABLE icc_bindings (
+        id TEXT PRIMARY KEY,
+        tenant_id TEXT NOT NULL,
+        function_id TEXT NOT NULL,
+        subject TEXT,
+        message_type TEXT,
+        is_ordered INTEGER NOT NULL,
+        replies INTEGER NOT NULL,
+        max_deliver INTEGER NOT NULL,
+        backoff_ms INTEGER NOT NULL,
+        concurrency INTEGER NOT NULL,
+        created_at INTEGER NOT NULL
+      ) WITHOUT ROWID`,
+      "CREATE INDEX icc_bindings_by_tenant ON icc_bindings (tenant_id, id)",
+      "CREATE INDEX icc_bindings_by_function ON icc_bindings (function_id)",
+      // A binding ends with its function, and its inbox with it.
+      `CREATE TRIGGER functions_bindings_end AFTER DELETE ON functions BEGIN
+        DELETE FROM icc_bindings WHERE function_id = OLD.id;
+      END`,
+      `CREATE TRIGGER icc_bindings_end AFTER DELETE ON icc_bindings BEGIN
+        DELETE FROM icc_inboxes WHERE name = 'binding:' || OLD.id
+          AND tenant_no = (SELECT tenant_no FROM icc_tenants WHERE tenant_id = OLD.tenant_id);
+      END`,
       `CREATE TRIGGER tenants_inboxes_end AFTER DELETE ON tenants BEGIN
+        DELETE FROM icc_bindings WHERE tenant_id = OLD.id;
+        DELETE FROM icc_subscriptions WHERE tenant_id = OLD.id;
         DELETE FROM icc_inboxes WHERE tenant_no = (SELECT tenant_no FROM icc_tenants WHERE tenant_id = OLD.id);
         DELETE FROM icc_dead WHERE id >> 32 = (SELECT tenant_no FROM icc_tenants WHERE tenant_id = OLD.id);
         DELETE FROM icc_tenants WHERE tenant_id = OLD.id;
@@ -300,6 +335,8 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
         DELETE FROM icc_inboxes WHERE name = NEW.id
           AND tenant_no = (SELECT tenant_no FROM icc_tenants WHERE tenant_id = NEW.tenant_id);
         DELETE FROM icc_grants WHERE container_id = NEW.id;
+        DELETE FROM icc_subscriptions WHERE tenant_id = NEW.tenant_id AND inbox = NEW.id;
+        DELETE FROM icc_bindings WHERE tenant_id = NEW.tenant_id AND subject = NEW.id;
       END`,
     ],
   },

@@ -87,11 +87,11 @@ export abstract class LedgerBus implements port.Bus {
   }
 
   async requeue(ref: port.EntryRef, options: port.RequeueOptions): Promise<port.Settled> {
-    const { lease, delay_ms, max_deliver, reason } = options;
-    const row = await this.#ledger.entry(ref);
+    const { lease, delay_ms, max_deliver, reason, is_uncounted = false } = options;
+    const row = is_uncounted ? null : await this.#ledger.entry(ref);
     if (row !== null && Number(row.deliveries) >= max_deliver) return this.nack(ref, { lease, reason });
     const due_ms = delay_ms === 0 ? 0 : Math.ceil(this.#clock.epochMs() + delay_ms);
-    const settled = await this.#ledger.postpone(ref, lease, due_ms, false);
+    const settled = await this.#ledger.postpone(ref, lease, due_ms, is_uncounted ? "undelivered" : "free");
     await this.#settleCarried(ref, { delay_ms });
     if (due_ms === 0) this.#watchers.wake(ref);
     else this.#watchers.wakeAt(ref, due_ms);
@@ -99,7 +99,7 @@ export abstract class LedgerBus implements port.Bus {
   }
 
   async extend(ref: port.EntryRef, { lease, lease_ms }: { readonly lease: string; readonly lease_ms: number }) {
-    const settled = await this.#ledger.postpone(ref, lease, Math.ceil(this.#clock.epochMs() + lease_ms), true);
+    const settled = await this.#ledger.postpone(ref, lease, Math.ceil(this.#clock.epochMs() + lease_ms), "held");
     await this.#settleCarried(ref, "held");
     return settled;
   }

@@ -66,7 +66,8 @@ export interface Candidate {
 
 const INSERT_ENTRY = `INSERT INTO icc_entries
   (id, inbox_no, tenant_no, state, is_action, created_ms, expires_ms, bytes, carried_seq, msg_id, envelope)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant_no, msg_id, inbox_no) DO NOTHING`;
+  SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM icc_inboxes WHERE inbox_no = ?)
+  ON CONFLICT (tenant_no, msg_id, inbox_no) DO NOTHING`;
 const COUNT_ENTRY = `UPDATE icc_inboxes SET last_seq = max(last_seq, ?), entries = entries + 1, bytes = bytes + ?
   WHERE inbox_no = ?`;
 const COUNT_COPY = `${COUNT_ENTRY} AND EXISTS (SELECT 1 FROM icc_entries WHERE id = ?)`;
@@ -279,13 +280,18 @@ export class Ledger {
     return this.#settle(ref, inbox, { statements, state: "failed", is_dead: true });
   }
 
-  /** Lets an unread entry become due at a time, with or without a delivery that holds it. Rejects as `Bus.ack`. */
-  async postpone(ref: EntryRef, lease: string | null, due_ms: number, stays_held: boolean): Promise<Settled> {
+  /** Lets an unread entry become due at a time: held by its delivery, free, or free as if not delivered. Rejects as `Bus.ack`. */
+  async postpone(
+    ref: EntryRef,
+    lease: string | null,
+    due_ms: number,
+    how: "held" | "free" | "undelivered",
+  ): Promise<Settled> {
     const inbox = await this.#existing(ref);
     const now_ms = this.#clock.epochMs();
     const statements: Statement[] = [
       {
-        sql: `UPDATE icc_entries SET due_ms = ?${stays_held ? "" : ", lease = 0"} WHERE ${OPEN}`,
+        sql: `UPDATE icc_entries SET due_ms = ?${POSTPONED[how]} WHERE ${OPEN}`,
         args: [due_ms, ...openArgs(ref, inbox, lease, now_ms)],
         expect_changes: 1,
       },
@@ -378,7 +384,7 @@ export class Ledger {
           carried_seq,
           message.msg_id,
         ],
-        carried_seq === null ? message.envelope : null,
+        ...[carried_seq === null ? message.envelope : null, inbox.inbox_no],
       ],
     });
     const meanings: Missed[] = ["gone"];
@@ -471,6 +477,8 @@ export class Ledger {
     );
   }
 }
+
+const POSTPONED = { held: "", free: ", lease = 0", undelivered: ", lease = 0, deliveries = max(deliveries - 1, 0)" };
 
 /** An entry that can still be settled, by the delivery where one is named. */
 const OPEN =

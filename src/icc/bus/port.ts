@@ -90,6 +90,8 @@ export interface RequeueOptions extends SettleOptions {
   readonly max_deliver: number;
   /** Why the entry becomes a dead letter if it was delivered often enough. */
   readonly reason: string;
+  /** Its receiver did not try: the delivery does not count, and the entry does not become a dead letter. */
+  readonly is_uncounted?: boolean;
 }
 
 export interface Settled {
