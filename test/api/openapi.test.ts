@@ -208,6 +208,7 @@ const UNSENT = [
     "replayDeadLetter",
     "listMessages",
   ],
+  ...["replayMessages", "replayInbox", "replayContainerInbox"],
   ...["publishEnvelope", "broadcastMessage", "requestReply"],
   // They need a container with a desktop: desktop.test.ts.
   "getGuiUrl",
