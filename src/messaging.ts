@@ -69,7 +69,7 @@ export function makeMessaging(parts: Parts) {
     unsubscribe: (self: Self, topic: string) => topics.unsubscribe(self.tenant_id, topic, self.container_id),
   };
   const sockets = makeInside({ ...parts, inside: { messages, topics: topicsInside, states: null } });
-  return { icc, broadcasts, topics, sockets };
+  return { icc, broadcasts, topics, sockets, nameOf };
 }
 
 function execInput({ command, timeout_ms, workdir, capture_output, detach }: BroadcastCommand) {

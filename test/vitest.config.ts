@@ -14,7 +14,7 @@ const UNIT = ["test/*.test.ts", "test/**/*.unit.test.ts", "runtimes/*/*.unit.tes
  */
 const CLIENTS = [
   "test/api/{cli,cli-build,cli-containers,cli-dev,cli-icc,cli-keys,cli-project,cli-snapshots,cli-users,clients,docs-page,events,guides,lists,openapi,operations}.test.ts",
-  "test/api/{audit,container-answers,container-keys,idempotency,jetstream,rotation,runtimes,secrets,telemetry,tenancy,tenants,users}.test.ts",
+  "test/api/{audit,container-answers,container-key-messages,container-keys,idempotency,jetstream,rotation,runtimes,secrets,telemetry,tenancy,tenants,users}.test.ts",
   "test/api/{chains,documents,functions,refusals,tenant-limits,versions}.test.ts",
   "test/api/{terminal,terminal-command,terminal-ends}.test.ts",
   "runtimes/nodejs/{attacks,code-cache,nodejs-process}.test.ts",

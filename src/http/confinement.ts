@@ -22,6 +22,13 @@ const REACH: Readonly<Record<string, Reach>> = {
   containersExamples: "static",
   identity: "static",
   requestToken: "static",
+  iccHelp: "static",
+  iccExamples: "static",
+  messagingOverview: "static",
+  messageSchema: "static",
+  messageTypes: "static",
+  messageProto: "static",
+  messageDescriptor: "static",
   // Its handler lets a credential without the scope admin revoke itself alone.
   revokeKey: "static",
 
@@ -65,6 +72,21 @@ const REACH: Readonly<Record<string, Reach>> = {
   resizeTerminalSession: "named",
   endTerminalSession: "named",
   attachTerminal: "named",
+
+  containerMessaging: "named",
+  stateVersion: "named",
+  messagePermission: "named",
+  readInbox: "named",
+  readContainerInbox: "named",
+  listContainerMessages: "named",
+  receiveMessages: "named",
+  ackInboxMessage: "named",
+  ackContainerMessage: "named",
+  replayMessages: "named",
+  replayInbox: "named",
+  replayContainerInbox: "named",
+  // Its handler lets the credential send as the container of the path alone, up to the container's permission level.
+  publishContainerEnvelope: "named",
 };
 
 /** Finds the container of a resource; null: there is no such resource, or it is no container's. */

@@ -22,6 +22,8 @@ export interface IccRoutesOptions {
   readonly icc: Icc;
   readonly broadcasts: Broadcasts;
   readonly topics: Topics;
+  /** The name of a container. Rejects with NOT_FOUND. */
+  readonly nameOf: (tenant_id: string, container_id: string) => Promise<string>;
 }
 
 const BY_CONTAINER = { container_id: "{container_id}" };
@@ -147,7 +149,7 @@ function aboutRoutes({ icc }: IccRoutesOptions) {
   ];
 }
 
-function publishRoutes({ icc }: IccRoutesOptions) {
+function publishRoutes({ icc, nameOf }: IccRoutesOptions) {
   const publish = { method: "POST", auth: "tenant", scope: "write" } as const;
   return [
     route({
@@ -184,8 +186,11 @@ function publishRoutes({ icc }: IccRoutesOptions) {
       errors: PUBLISH_ERRORS,
       example: { params: BY_CONTAINER, body: MESSAGE, response: SAMPLES.published },
       handler: async ({ caller, params, body }) => {
-        await icc.container(caller.tenant_id, params.container_id);
-        return publishedOf(await icc.publish(keyOf(caller.tenant_id), contentOf(body)));
+        const { inbox: id } = await icc.container(caller.tenant_id, params.container_id);
+        // A key of containers sends what the container itself may send.
+        const isConfined = caller.container_ids !== undefined;
+        const container = isConfined ? { id, name: await nameOf(caller.tenant_id, id) } : null;
+        return publishedOf(await icc.publish({ tenant_id: caller.tenant_id, container }, contentOf(body)));
       },
     }),
     route({

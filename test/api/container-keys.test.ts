@@ -32,13 +32,19 @@ const NAMED = new Set([
   ...["getOperation", "cancelOperation", "createTerminalSession", "getTerminalSession", "resizeTerminalSession"],
   ...["endTerminalSession", "attachTerminal", "getContainerNetwork", "setUpContainerNetwork", "getMonitor"],
   ...["diagnoseContainerNetwork", "getContainerEgress", "listContainerCleanupTasks"],
+  ...["containerMessaging", "stateVersion", "messagePermission", "readInbox", "readContainerInbox"],
+  ...["listContainerMessages", "receiveMessages", "ackInboxMessage", "ackContainerMessage", "replayMessages"],
+  ...["replayInbox", "replayContainerInbox", "publishContainerEnvelope"],
 ]);
 /** Operations whose answer leaves out what is not of its container. */
 const FILTERED = new Set([
   ...["listContainers", "findContainer", "listOperations", "listTerminalSessions", "streamEvents"],
 ]);
 /** Operations with the same answer for everybody, or about the credential alone. */
-const STATIC = new Set(["containersHelp", "containersExamples", "identity", "requestToken", "revokeKey"]);
+const STATIC = new Set([
+  ...["containersHelp", "containersExamples", "identity", "requestToken", "revokeKey", "iccHelp", "iccExamples"],
+  ...["messagingOverview", "messageSchema", "messageTypes", "messageProto", "messageDescriptor"],
+]);
 
 const ofTenants = ROUTES.filter(({ auth }) => auth !== "public");
 const rows = (routes: typeof ROUTES) => routes.map((route) => [nameOf(route), route] as const);
