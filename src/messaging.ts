@@ -1,6 +1,7 @@
 /** Composes the parts that carry messages between containers. */
 import type { Clock } from "./base/clock.ts";
 import type { Config } from "./base/config.ts";
+import { errorText } from "./base/errors.ts";
 import type { Ids } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import type { Log } from "./base/log.ts";
@@ -8,9 +9,11 @@ import { firstPage } from "./base/paging.ts";
 import type { Quotas } from "./base/tenant-limits.ts";
 import type { Execs } from "./containers/exec/exec.ts";
 import type { Containers } from "./containers/service.ts";
+import type { Events } from "./events/service.ts";
 import type { RateLimiter } from "./http/rates.ts";
 import { type BroadcastCommand, Broadcasts } from "./icc/broadcasts.ts";
 import { openBus } from "./icc/bus/open.ts";
+import type { EntryRef } from "./icc/bus/port.ts";
 import { Grants } from "./icc/grants.ts";
 import { ContainerMessages } from "./icc/inside/container-messages.ts";
 import type { Self } from "./icc/inside/inside.ts";
@@ -29,6 +32,7 @@ interface Parts {
   readonly store: Store;
   readonly node: StoredNode;
   readonly quotas: Quotas;
+  readonly events: Pick<Events, "emit">;
   readonly containers: Containers;
   readonly execs: Execs;
   readonly rates: RateLimiter;
@@ -36,7 +40,8 @@ interface Parts {
 
 export function makeMessaging(parts: Parts) {
   const { config, clock, ids, store, node, containers, execs } = parts;
-  const bus = openBus({ ...parts, server: config.nats_server, tag: node.id });
+  const onDead = tellDead(parts);
+  const bus = openBus({ ...parts, onDead, server: config.nats_server, tag: node.id });
   const grants = new Grants(store);
   const replies = new Replies();
   const waits = new Waits();
@@ -70,6 +75,17 @@ export function makeMessaging(parts: Parts) {
   };
   const sockets = makeInside({ ...parts, inside: { messages, topics: topicsInside, states: null } });
   return { icc, broadcasts, topics, sockets, nameOf };
+}
+
+/** Tells of dead letters, without their payloads. */
+function tellDead({ events, log }: Pick<Parts, "events" | "log">) {
+  return ({ tenant_id, inbox, msg_id }: EntryRef, reason: string): void => {
+    const container_id = inbox.startsWith("ctr_") ? inbox : null;
+    const event = { name: "message_update", event_type: "dead_lettered", container_id } as const;
+    events.emit(tenant_id, { ...event, data: { msg_id, inbox, reason } }).catch((error) => {
+      log.warn("cannot store the event of a dead letter", { error: errorText(error) });
+    });
+  };
 }
 
 function execInput({ command, timeout_ms, workdir, capture_output, detach }: BroadcastCommand) {

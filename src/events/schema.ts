@@ -16,6 +16,7 @@ const EVENT_NAMES = [
   "tenant_update",
   "secret_update",
   "service_update",
+  "message_update",
 ] as const;
 export type EventName = (typeof EVENT_NAMES)[number];
 
@@ -62,6 +63,7 @@ export const CONTAINER_EVENTS: readonly string[] = [
   "container_update",
   "operation_update",
   "terminal_update",
+  "message_update",
 ] satisfies readonly EventName[];
 
 /** A value of `Last-Event-ID`; null where it is none of ours. */

@@ -176,7 +176,15 @@ describe("dead letters", () => {
   it("keep where they were, and are published again", async () => {
     const [a = "", b = ""] = ids;
     await post("/api/icc/publish", { envelope_b64: b64({ msg_id: "doomed", idempotency_key: "once" }) });
-    await post("/api/icc/ack", { msg_id: "doomed", action: "nack", reason: "cannot" });
+    for (let i = 0; i < 2; i++) await post("/api/icc/ack", { msg_id: "doomed", action: "nack", reason: "cannot" });
+    const dead = async () =>
+      (await get("/api/activity")).body.activities?.filter(
+        (one: { type: string; data: { msg_id: string } }) =>
+          one.type === "message_update" && one.data.msg_id === "doomed",
+      );
+    await expect
+      .poll(dead)
+      .toMatchObject([{ event_type: "dead_lettered", container_id: a, data: { inbox: a, reason: "cannot" } }]);
     const { body } = await get("/api/icc/dlq");
     const letter = body.messages.at(-1);
     expect(letter).toMatchObject({ container_id: a, reason: "cannot", stream: "JETS_DLQ", replayed_at: null });

@@ -20,6 +20,8 @@ export interface LedgerBusOptions {
   readonly store: Store;
   readonly clock: Clock;
   readonly quotas: Quotas;
+  /** An entry has become a dead letter. Never throws. */
+  readonly onDead?: (ref: port.EntryRef, reason: string) => void;
 }
 
 /** Makes the carrier of a bus, which reads the ledger. */
@@ -35,11 +37,13 @@ export abstract class LedgerBus implements port.Bus {
   readonly #watchers: Watchers;
   readonly #pruning: Pruning;
   readonly #carrier: Carrier | null;
+  readonly #onDead: LedgerBusOptions["onDead"];
   #isClosed = false;
 
-  constructor({ store, clock, quotas }: LedgerBusOptions, makeCarrier: MakeCarrier | null) {
+  constructor({ store, clock, quotas, onDead }: LedgerBusOptions, makeCarrier: MakeCarrier | null) {
     this.#store = store;
     this.#clock = clock;
+    this.#onDead = onDead;
     this.#inboxes = new Inboxes(store, quotas);
     this.#ledger = new Ledger({ store, clock, inboxes: this.#inboxes });
     this.#watchers = new Watchers(clock);
@@ -229,6 +233,8 @@ export abstract class LedgerBus implements port.Bus {
     if (inbox !== null && lost.length > 0) await this.#ledger.lose(inbox, lost);
     const settled = await this.#ledger.fail(ref, lease, reason, envelopes.values().next().value ?? null);
     await this.#settleCarried(ref, "failed");
+    // A nack that is repeated makes no other dead letter.
+    if (rows.length > 0) this.#onDead?.(ref, reason);
     return settled;
   }
 
