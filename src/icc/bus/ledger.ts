@@ -13,6 +13,7 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Row, Statement, Store } from "../../store/store.ts";
 import type { Carrier } from "./carrier.ts";
 import type { Inboxes, InboxState } from "./inboxes.ts";
+import { Place } from "./place.ts";
 import type {
   EntryRef,
   EntryState,
@@ -25,35 +26,6 @@ import type {
   Settled,
 } from "./port.ts";
 import { ACKED, ENTRY_COLUMNS, EXPIRED, entryId, FAILED, seqOf, stateAt, storedBytes, UNREAD } from "./rows.ts";
-
-/** An entry that is about to be written: its number in the inbox, and what it counts for. */
-export class Place {
-  readonly inbox: InboxState;
-  readonly bytes: number;
-  readonly is_unread: boolean;
-  readonly stream_seq: number;
-
-  constructor(inbox: InboxState, bytes: number, is_unread: boolean) {
-    this.inbox = inbox;
-    this.bytes = bytes;
-    this.is_unread = is_unread;
-    this.stream_seq = ++inbox.last_seq;
-    inbox.uses++;
-    inbox.tenant.bytes += bytes;
-    if (is_unread) inbox.unread_count++;
-  }
-
-  /** Nothing was written: the number is free, unless a later one was given already. */
-  giveBack(): void {
-    if (this.inbox.last_seq === this.stream_seq) this.inbox.last_seq--;
-    this.abandon();
-  }
-
-  abandon(): void {
-    this.inbox.tenant.bytes -= this.bytes;
-    if (this.is_unread) this.inbox.unread_count--;
-  }
-}
 
 /** An entry that may be delivered. */
 export interface Candidate {
