@@ -140,7 +140,7 @@ print(json.dumps(icc.whoami()))
 
   it("the module of Node does the same, from any directory", async () => {
     const script = `
-import * as icc from "hearth-icc";
+import * as icc from "/usr/local/lib/node_modules/hearth-icc/index.js";
 await Promise.all(Array.from({ length: 100 }, (_, i) => icc.send("bob", { i }, { type: "job" })));
 const stop = new AbortController();
 let count = 0;
@@ -178,7 +178,7 @@ for i in range(1, 40):
     time.sleep(0.05)
 `;
     const node = `
-import * as icc from "hearth-icc";
+import * as icc from "/usr/local/lib/node_modules/hearth-icc/index.js";
 for await (const { payload } of icc.stream()) if (payload === 39) break;
 console.log("all");
 `;

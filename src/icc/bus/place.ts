@@ -1,3 +1,4 @@
+/** The place of an entry that is about to be written. */
 import type { InboxState } from "./inboxes.ts";
 
 /** An entry that is about to be written: its number in the inbox, and what it counts for. */

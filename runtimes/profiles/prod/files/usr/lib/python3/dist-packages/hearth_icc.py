@@ -3,7 +3,7 @@ it by its socket.
 
     import hearth_icc as icc
 
-    icc.send("worker", {"n": 1}, type="job")        # to a container, or "queue:jobs", "topic:news", "function:resize"
+    icc.send("worker", {"n": 1}, type="job")        # to a container, or "queue:jobs", "topic:news"
     for message in icc.stream():                    # each is held until it is acked, or its lease ends
         print(message["from"], message["payload"])
         icc.ack(message)
@@ -386,7 +386,7 @@ USAGE = """usage: hearth-icc COMMAND [OPTION]...
   state get KEY, state put KEY [VALUE|-], state delete KEY, state list [PREFIX], state watch [PREFIX]
                                     put: --text, --if-version N
 
-TO is a container's id or name, queue:NAME, topic:NAME or function:NAME. PAYLOAD is JSON; other text, and all with --text, is
+TO is a container's id or name, queue:NAME or topic:NAME. PAYLOAD is JSON; other text, and all with --text, is
 sent as a string; - reads it from standard input.
 Exit status: 0, 1 refused by the daemon, 2 wrong usage, 3 no daemon, 4 no message.
 """
