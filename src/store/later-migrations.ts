@@ -251,7 +251,8 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
         envelope BLOB
       )`,
       "CREATE UNIQUE INDEX icc_entries_by_message ON icc_entries (tenant_no, msg_id, inbox_no)",
-      "CREATE INDEX icc_entries_unread ON icc_entries (inbox_no, id) WHERE state = 0",
+      // With the columns that counts of unread and held entries read: rows lie on pages beside their envelopes.
+      "CREATE INDEX icc_entries_unread ON icc_entries (inbox_no, id, expires_ms, due_ms, lease) WHERE state = 0",
       "CREATE INDEX icc_entries_actions ON icc_entries (inbox_no) WHERE state = 0 AND is_action = 1",
       "CREATE INDEX icc_entries_ended ON icc_entries (inbox_no, state, id) WHERE state > 1",
       "CREATE INDEX icc_entries_carried ON icc_entries (carried_seq) WHERE carried_seq IS NOT NULL",
