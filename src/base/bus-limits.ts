@@ -23,6 +23,11 @@ export const BUS_LIMITS = {
   /** Targets of one broadcast, of messages and of commands; entries of one replay. */
   broadcast_targets_max: 1_000,
   broadcast_commands_at_once: 8,
+  /** Bytes of copies of one broadcast that are on their way to the store at the same time. */
+  broadcast_bytes_at_once: 4 * 1024 * 1024,
+  broadcast_copies_at_once: 128,
+  /** Output of all commands of one broadcast in its answer; a command above it has none there. */
+  broadcast_output_bytes_max: 16 * 1024 * 1024,
   replay_entries_max: 1_000,
   /** How long a receive or a request may wait, and how many of a tenant may wait at the same time, and of all. */
   message_wait_ms_max: 60_000,

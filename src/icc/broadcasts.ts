@@ -57,6 +57,24 @@ export interface BroadcastsOptions {
   ) => Promise<Ran>;
 }
 
+/** The job has the output. */
+const OMITTED = `the outputs of the broadcast exceed ${LIMITS.broadcast_output_bytes_max} bytes; read this one from its job`;
+
+/** Works on all items, a bounded number at the same time; results have the order of the items. */
+async function each<Item, Result>(
+  items: readonly Item[],
+  at_once: number,
+  work: (item: Item, index: number) => Promise<Result>,
+): Promise<Result[]> {
+  const results: Result[] = new Array(items.length);
+  const entries = items.entries();
+  const worker = async (): Promise<void> => {
+    for (const [i, item] of entries) results[i] = await work(item, i);
+  };
+  await Promise.all(Array.from({ length: Math.min(at_once, items.length) }, worker));
+  return results;
+}
+
 export class Broadcasts {
   readonly #options: BroadcastsOptions;
 
@@ -73,8 +91,11 @@ export class Broadcasts {
     const request_id = model.envelope.request_id || ids.next("req");
     const sent_at = Math.floor(clock.epochMs());
     const causation_id = model.envelope.causation_id || model.envelope.msg_id;
-    const results = await Promise.all(
-      names.map(async (target, i): Promise<BroadcastResult> => {
+    const at_once = Math.floor(LIMITS.broadcast_bytes_at_once / model.bytes.byteLength);
+    const results = await each(
+      names,
+      Math.min(Math.max(at_once, 1), LIMITS.broadcast_copies_at_once),
+      async (target, i): Promise<BroadcastResult> => {
         const msg_id = `${model.envelope.msg_id}-${i + 1}`;
         try {
           const address = await publishing.resolve(tenant_id, target);
@@ -87,7 +108,7 @@ export class Broadcasts {
         } catch (error) {
           return { target, msg_id, result: null, error: publicText(error) };
         }
-      }),
+      },
     );
     const failed = results.filter(({ error }) => error !== null).length;
     return { request_id, accepted: results.length - failed, failed, results };
@@ -96,14 +117,12 @@ export class Broadcasts {
   /** Runs a command in each target, a few at the same time. `succeeded` counts targets in which it ran. */
   async run(tenant_id: string, command: BroadcastCommand, targets: BroadcastTargets, signal: AbortSignal) {
     const names = await this.#targets(tenant_id, targets);
-    const results: CommandResult[] = new Array(names.length);
-    let next = 0;
-    const worker = async (): Promise<void> => {
-      for (let i = next++; i < names.length; i = next++) {
-        results[i] = await this.#runIn(tenant_id, names[i] ?? "", command, signal);
-      }
-    };
-    await Promise.all(Array.from({ length: LIMITS.broadcast_commands_at_once }, worker));
+    let output_left = LIMITS.broadcast_output_bytes_max;
+    const results = await each(names, LIMITS.broadcast_commands_at_once, async (target): Promise<CommandResult> => {
+      const ran = await this.#runIn(tenant_id, target, command, signal);
+      output_left -= Buffer.byteLength(ran.stdout) + Buffer.byteLength(ran.stderr);
+      return output_left >= 0 ? ran : { ...ran, stdout: "", stderr: "", error: ran.error ?? OMITTED };
+    });
     const failed = results.filter(({ error }) => error !== null).length;
     return { succeeded: results.length - failed, failed, results };
   }
