@@ -381,7 +381,13 @@ export class Ledger {
       statements.push(insert(copy, carried_seq), { sql: COUNT_COPY, args: [stream_seq, bytes, inbox.inbox_no, id] });
     }
     // The row of a carried message without copies comes back from the server if a power cut takes it.
-    const { conflict } = await this.#store.write(statements, { durable: carried_seq === null || copies.length > 0 });
+    const first_copy = statements.length - 2 * copies.length;
+    const { conflict, changes } = await this.#store.write(statements, {
+      durable: carried_seq === null || copies.length > 0,
+    });
+    if (conflict === null) {
+      for (const [i, copy] of copies.entries()) if (changes[first_copy + 2 * i] !== 1) copy.abandon();
+    }
     return conflict === null ? null : (meanings[conflict] ?? "gone");
   }
 
