@@ -160,8 +160,9 @@ export class Inboxes {
       [
         {
           sql: `INSERT INTO icc_inboxes (tenant_no, name) SELECT ?, ?
-            WHERE (SELECT count(*) FROM icc_inboxes WHERE tenant_no = ?) < ? ON CONFLICT DO NOTHING`,
-          args: [tenant_no, inbox, tenant_no, LIMITS.tenant_inboxes_max],
+            WHERE ? OR (SELECT count(*) FROM icc_inboxes WHERE tenant_no = ? AND name LIKE '%:%') < ? ON CONFLICT DO NOTHING`,
+          // Containers are bounded by themselves, and none shall lack an inbox because others fill queues.
+          args: [tenant_no, inbox, inbox.includes(":") ? 0 : 1, tenant_no, LIMITS.tenant_inboxes_max],
           expect_changes: 1,
         },
       ],
