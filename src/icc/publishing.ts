@@ -14,6 +14,7 @@ import { type Address, parseAddress, streamOf, subjectOf } from "./addresses.ts"
 import type { Bus, Outgoing } from "./bus/port.ts";
 import {
   decodeEnvelope,
+  decodeStored,
   type Envelope,
   encodeEnvelope,
   type PayloadKind,
@@ -184,11 +185,20 @@ export class Publishing {
     });
   }
 
-  /** An ack or error payload that answers a message in the container's own inbox needs no grant. */
-  async #isReply(tenant_id: string, container_id: string, { payload, correlation_id }: Envelope): Promise<boolean> {
+  /** An ack or error payload for the sender of a message in the container's own inbox needs no grant. */
+  async #isReply(tenant_id: string, inbox: string, { payload, correlation_id, to }: Envelope): Promise<boolean> {
     if ((payload.kind !== "ack" && payload.kind !== "error") || correlation_id === "") return false;
-    const found = await this.#options.bus.find(tenant_id, correlation_id);
-    return found.some(({ inbox }) => inbox === container_id);
+    const { bus, containerOf } = this.#options;
+    const place = (await bus.find(tenant_id, correlation_id)).find((one) => one.inbox === inbox);
+    if (place === undefined) return false;
+    const range = { from_seq: place.stream_seq, to_seq: place.stream_seq, state: null, entries_max: 1 };
+    const [request] = await bus.read({ tenant_id, inbox }, range);
+    if (request === undefined) return false;
+    // The container may have sent it to itself, which asks for no reply to others.
+    const { from } = decodeStored(request.envelope);
+    if (from === to) return true;
+    const [asker, target] = await Promise.all([containerOf(tenant_id, from), containerOf(tenant_id, to)]);
+    return asker !== null && asker === target;
   }
 }
 

@@ -15,7 +15,7 @@ import { messageOf } from "./envelope/messages.ts";
 import { summaryOf } from "./envelope/summary.ts";
 
 import type { Grants } from "./grants.ts";
-import type { Accepted, Content, Publishing, Sender } from "./publishing.ts";
+import { type Accepted, API_SENDER, type Content, type Publishing, type Sender } from "./publishing.ts";
 import type { Replies, Waits } from "./replies.ts";
 import type { streamsQuery } from "./schema.ts";
 
@@ -274,6 +274,8 @@ export class Icc {
 
   /** Where the reply to a sender comes: its inbox, or its text if it has none. */
   async #replyInbox(tenant_id: string, from: string): Promise<string> {
+    // Also where a container has this name.
+    if (from === API_SENDER) return from;
     try {
       return (await this.inbox(tenant_id, from)).inbox;
     } catch (error) {
