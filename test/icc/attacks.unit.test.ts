@@ -1,0 +1,138 @@
+/** What one container or tenant does to the messages of others. */
+import { describe, expect, it } from "vitest";
+import { systemClock } from "../../src/base/clock.ts";
+import { LIMITS } from "../../src/base/limits.ts";
+import { Broadcasts } from "../../src/icc/broadcasts.ts";
+import { EmbeddedBus } from "../../src/icc/bus/embedded.ts";
+import { encodeEnvelope } from "../../src/icc/envelope/envelope.ts";
+import { Grants } from "../../src/icc/grants.ts";
+import { Publishing, type Sender } from "../../src/icc/publishing.ts";
+import { Replies } from "../../src/icc/replies.ts";
+import { nodeQuotas } from "../functions/node-quotas.ts";
+import { scratchStores } from "../store/scratch.ts";
+
+const TENANT = "acme";
+const sender = (id: string): Sender => ({ tenant_id: TENANT, container: { id, name: id } });
+
+describe("hostile messages", () => {
+  const scratch = scratchStores();
+
+  function ground() {
+    const store = scratch().open();
+    const bus = new EmbeddedBus({ store, clock: systemClock, quotas: nodeQuotas() });
+    let next = 0;
+    const ids = { next: (prefix: string) => `${prefix}_${++next}` } as never;
+    const publishing = new Publishing({
+      ...{ bus, clock: systemClock, ids, grants: new Grants(store), replies: new Replies() },
+      containerOf: async (_, text) => (text.startsWith("ctr_") ? text : null),
+      copiesOf: () => [],
+      onAction: () => {},
+    });
+    return { store, bus, ids, publishing };
+  }
+
+  const outgoing = (inbox: string, msg_id: string, size = 10) => ({
+    ...{ tenant_id: TENANT, inbox, msg_id, idempotency_key: "", envelope: Buffer.alloc(size) },
+    expires_ms: Date.now() + 60_000,
+  });
+
+  it("lets a container answer the sender of a message, and forge no answer to others", async () => {
+    const { publishing } = ground();
+    const ask = (from: string, to: string, msg_id: string) =>
+      publishing.publish(sender(from), { message: { to, type: "ask", payload: 1, msg_id } as never });
+    const ack = (to: string, correlation_id: string) => {
+      const payload = { status: "APPLIED" };
+      const message = { to, type: "ack", payload, correlation_id, permission_level: "ADMIN" };
+      return publishing.publish(sender("ctr_evil"), { message: message as never }).then(
+        () => "sent",
+        ({ code }) => code,
+      );
+    };
+    await ask("ctr_one", "ctr_evil", "asked");
+    await ask("ctr_evil", "ctr_evil", "own");
+    await ask("ctr_one", "ctr_two", "others");
+    expect(await ack("ctr_one", "asked")).not.toBe("FORBIDDEN");
+    expect(await ack("ctr_two", "asked")).toBe("FORBIDDEN");
+    expect(await ack("ctr_two", "own")).toBe("FORBIDDEN");
+    expect(await ack("ctr_two", "others")).toBe("FORBIDDEN");
+  });
+
+  it("counts no copy that an inbox has already, and writes none to an inbox that is gone", async () => {
+    const { bus, store } = ground();
+    const key = { tenant_id: TENANT, inbox: "ctr_one" };
+    for (let i = 0; i < 20; i++) {
+      await bus.publish(outgoing("ctr_one", `m${i}`));
+      await bus.ack({ ...key, msg_id: `m${i}` }, { lease: null });
+      await bus.publish({ ...outgoing("topic:t", `m${i}`), is_settled: true, copies: ["ctr_one"] });
+    }
+    expect((await bus.facts(key)).unread_count).toBe(0);
+    const ids = Array.from({ length: LIMITS.inbox_unread_max }, (_, i) => `full${i}`);
+    for (let i = 0; i < ids.length; i += 1_000) {
+      await Promise.all(ids.slice(i, i + 1_000).map((id) => bus.publish(outgoing("ctr_one", id))));
+    }
+    await store.write([{ sql: "DELETE FROM icc_inboxes WHERE name = 'ctr_two'" }]);
+    await bus.publish(outgoing("ctr_two", "first"));
+    // The container ends: its inbox goes by a trigger, which nobody tells the bus.
+    await store.write([{ sql: "DELETE FROM icc_inboxes WHERE name = 'ctr_two'" }]);
+    await bus.prune();
+    await bus.publish({ ...outgoing("topic:t", "late"), is_settled: true, copies: ["ctr_two"] });
+    const orphans = await store.read(
+      "SELECT msg_id FROM icc_entries WHERE inbox_no NOT IN (SELECT inbox_no FROM icc_inboxes)",
+    );
+    expect(orphans).toEqual([]);
+  });
+
+  it("keeps room for the inboxes of containers while queues fill the tenant's number", async () => {
+    const { bus, store } = ground();
+    await bus.publish(outgoing("queue:first", "m"));
+    const sql = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+      INSERT INTO icc_inboxes (tenant_no, name) SELECT (SELECT tenant_no FROM icc_tenants), 'queue:q' || i FROM n`;
+    await store.write([{ sql, args: [LIMITS.tenant_inboxes_max - 1] }]);
+    await expect(bus.publish(outgoing("queue:more", "m"))).rejects.toMatchObject({ code: "QUOTA_EXCEEDED" });
+    expect((await bus.publish(outgoing("ctr_new", "m"))).stream_seq).toBe(1);
+  });
+
+  it("broadcasts large messages without filling the store's queue, so that others write meanwhile", async () => {
+    const { bus, store, ids, publishing } = ground();
+    const broadcasts = new Broadcasts({
+      clock: systemClock,
+      ids,
+      publishing,
+      containersOf: async () => [],
+      run: never,
+    });
+    const base = { version: 1, msg_id: "big", from: "api", to: "ctr_x", sent_at: Date.now(), ttl_ms: 60_000 };
+    const texts = { request_id: "", trace_id: "", correlation_id: "", causation_id: "", stream_key: "" };
+    const payload = { kind: "state_snapshot", value: { content_type: "a/b", data: Buffer.alloc(1_000_000) } };
+    const fields = { ...base, ...texts, seq: 0, idempotency_key: "", permission_level: "READ_ONLY", payload };
+    const bytes = encodeEnvelope(fields as never);
+    const container_ids = Array.from({ length: 64 }, (_, i) => `ctr_${i}`);
+    let peak = 0;
+    const look = setInterval(() => {
+      peak = Math.max(peak, store.stats().queue_bytes);
+    }, 0);
+    const sent = broadcasts.publish({ tenant_id: TENANT, container: null }, { bytes }, { container_ids });
+    await bus.publish({ ...outgoing("ctr_other", "m"), tenant_id: "other" });
+    const { accepted } = await sent;
+    clearInterval(look);
+    expect(accepted).toBe(64);
+    expect(peak).toBeLessThan(2 * LIMITS.broadcast_bytes_at_once);
+  });
+
+  it("bounds the output in the answer of a broadcast command", async () => {
+    const { ids, publishing } = ground();
+    const stdout = "x".repeat(1_000_000);
+    const run = async () => ({ job_id: "job_1", exit_code: 0, stdout, stderr: "", timed_out: false });
+    const broadcasts = new Broadcasts({ clock: systemClock, ids, publishing, containersOf: async () => [], run });
+    const container_ids = Array.from({ length: 100 }, (_, i) => `ctr_${i}`);
+    const command = { command: ["x"], capture_output: true, detach: false };
+    const { results } = await broadcasts.run(TENANT, command, { container_ids }, new AbortController().signal);
+    const size = results.reduce((sum, one) => sum + one.stdout.length, 0);
+    expect(size).toBeLessThanOrEqual(LIMITS.broadcast_output_bytes_max);
+    expect(results.at(-1)).toMatchObject({ job_id: "job_1", error: expect.stringContaining("job") });
+  });
+});
+
+const never = async (): Promise<never> => {
+  throw new Error("unexpected");
+};
