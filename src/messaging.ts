@@ -49,7 +49,7 @@ export function makeMessaging(parts: Parts) {
     ...{ bus, clock, ids, grants, replies },
     containerOf: (tenant_id, id_or_name) => containers.idOf(tenant_id, id_or_name),
     copiesOf: (tenant_id, { to }) => (to.startsWith("topic:") ? topics.copiesOf(tenant_id, to) : []),
-    onAction: () => {},
+    onAction: null,
   });
   const topics = new Topics({ store, clock, resolve: (tenant_id, text) => publishing.resolve(tenant_id, text) });
   const icc = new Icc({ bus, clock, ids, publishing, grants, replies, waits });

@@ -3,7 +3,7 @@
  * gets a copy.
  *
  * P1. A container is itself: it can name no other sender, and no permission level above its grant.
- * P2. What a platform applies (exec_command, file_patch, …) is kept from receivers of the inbox.
+ * P2. What the platform applies (exec_command, file_patch, …) is kept from receivers of the inbox.
  * P3. A reply to a request that waits is a record in the inbox, and no receiver gets it.
  */
 import type { Clock } from "../base/clock.ts";
@@ -79,8 +79,8 @@ export interface PublishingOptions {
     tenant_id: string,
     message: { readonly to: string; readonly type: string },
   ) => readonly string[] | Promise<readonly string[]>;
-  /** The platform has something to apply in that inbox. */
-  readonly onAction: (tenant_id: string, inbox: string) => void;
+  /** The platform has something to apply in that inbox. Null: receivers get every kind, and apply it themselves. */
+  readonly onAction: ((tenant_id: string, inbox: string) => void) | null;
 }
 
 export class Publishing {
@@ -130,7 +130,7 @@ export class Publishing {
     const { bus, clock, replies, copiesOf, onAction } = this.#options;
     const inbox = address.text;
     const isReply = replies.has(tenant_id, inbox, envelope.correlation_id);
-    const isAction = address.kind === "container" && ACTIONS.has(envelope.payload.kind);
+    const isAction = onAction !== null && address.kind === "container" && ACTIONS.has(envelope.payload.kind);
     const found = isAction ? [] : copiesOf(tenant_id, { to: inbox, type: messageType(envelope) });
     const copies = found instanceof Promise ? await found : found;
     checkCopies(copies.length, bytes.byteLength);
@@ -146,7 +146,7 @@ export class Publishing {
     const { stream_seq, is_duplicate } = await bus.publish(outgoing);
     if (!is_duplicate) {
       if (isReply) replies.settle(tenant_id, inbox, envelope);
-      if (isAction) onAction(tenant_id, inbox);
+      if (isAction) onAction?.(tenant_id, inbox);
     }
     return {
       msg_id: envelope.msg_id,

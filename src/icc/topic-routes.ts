@@ -37,6 +37,7 @@ export function topicRoutes({ topics }: { readonly topics: Topics }) {
       params: shapes.byTopic,
       query: shapes.subscribersQuery,
       response: shapes.subscribers,
+      errors: ["NOT_FOUND"],
       example: { params: { name: EXAMPLE.name }, response: SAMPLES.subscribers },
       handler: ({ caller, params, query }) => topics.subscribers(caller.tenant_id, params.name, query),
     }),

@@ -93,7 +93,7 @@ export class Topics {
     return { topics, next_after: topics.length < limit ? null : (topics.at(-1)?.topic ?? null) };
   }
 
-  /** The subscribers of a topic, by inbox. One without any is an empty list: topics need no creation. */
+  /** The subscribers of a topic, by inbox. Rejects with NOT_FOUND if it has none. */
   async subscribers(tenant_id: string, name: string, { after = "", limit = LIMITS.list_limit_max }: Page) {
     const topic = topicOf(name);
     const rows = await this.#options.store.read(
@@ -101,6 +101,7 @@ export class Topics {
         ORDER BY inbox LIMIT ?`,
       [tenant_id, topic, after, limit],
     );
+    if (rows.length === 0 && after === "") throw new AppError("NOT_FOUND", `${topic} has no subscribers`);
     const subscribers = rows.map((row) => ({ container_id: String(row.inbox), created_at: Number(row.created_at) }));
     return { topic, subscribers, next_after: rows.length < limit ? null : (subscribers.at(-1)?.container_id ?? null) };
   }

@@ -165,6 +165,7 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
   const contained = await makeContainer(call, name);
   const message = { to: contained.container_id, type: `${name}-type`, payload: `${name}-payload` };
   const { msg_id } = await call("POST", "/api/icc/messages", message);
+  await call("PUT", `/api/icc/topics/${name}-function/subscribers/${contained.container_id}`);
   const user = new SnapshotUser(daemon, tenant_id, { "x-api-key": key });
   const snapshots = await makeSnapshots(user, contained.container_id, name);
   plantImage(daemon, tenant_id, `docker.io/library/${name}-function:latest`);
