@@ -11,7 +11,7 @@ import { median, seededRandom } from "./stats.ts";
 
 const LANES = 8;
 const ENVELOPE_BYTES = 1_024;
-/** What is kept a million times is smaller, for the disk of the machine. */
+/** Size of the messages that are kept a million times: they are smaller, for the disk of the machine. */
 const KEPT_BYTES = 256;
 const FILLED_AT_ONCE = 1_000;
 const PAGE = 100;

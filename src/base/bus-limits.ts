@@ -6,7 +6,7 @@ export const BUS_LIMITS = {
   tenant_messages_ratio: 0.05,
   /** Inboxes of a tenant, those of its queues, topics and bindings included. */
   tenant_inboxes_max: 5_000,
-  /** How long an idempotency key is kept for its inbox. */
+  /** Retention of an idempotency key of an inbox. */
   idempotency_key_kept_ms: 86_400_000,
   /** A lease: how long a receiver holds an entry, unless it asks for another time within these bounds. */
   lease_default_ms: 30_000,
@@ -29,7 +29,7 @@ export const BUS_LIMITS = {
   /** Output of all commands of one broadcast in its answer; a command above it has none there. */
   broadcast_output_bytes_max: 16 * 1024 * 1024,
   replay_entries_max: 1_000,
-  /** How long a receive or a request may wait, and how many of a tenant may wait at the same time, and of all. */
+  /** Longest wait of a receive or a request; concurrent waits of a tenant, and of all tenants. */
   message_wait_ms_max: 60_000,
   message_waits_per_tenant_max: 512,
   message_waits_max: 4_096,

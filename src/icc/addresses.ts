@@ -32,5 +32,5 @@ export const subjectOf = (inbox: string): string => `jets.cmd.${inbox}`;
 export const DEAD_STREAM = "JETS_DLQ";
 export const DEAD_SUBJECT = "jets.dlq";
 
-/** Where each container finds the socket of its inbox. */
+/** Path of the socket in each container. */
 export const SOCKET_PATH = "/run/hearth/icc.sock";

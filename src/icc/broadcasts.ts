@@ -37,7 +37,7 @@ export interface CommandResult {
   readonly error: string | null;
 }
 
-/** What a command in one container answers. */
+/** Result of a command in one container. */
 export type Ran = Omit<CommandResult, "container_id" | "error">;
 
 export interface BroadcastsOptions {

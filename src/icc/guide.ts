@@ -1,4 +1,4 @@
-/** What the concern of messages says of itself. The scripts are examples.ts's. */
+/** The guide of messages; examples.ts has the scripts. */
 import { z } from "zod";
 import type { Guide } from "../docs/guide.ts";
 import { ICC_EXAMPLES } from "./examples.ts";

@@ -1,6 +1,5 @@
 /**
- * What becomes of a message that somebody publishes: who sent it, whether that sender may, whose inbox it reaches, and who
- * gets a copy.
+ * The path of a published message: the check of its sender, the inbox that it reaches, and the inboxes that get a copy.
  *
  * P1. A container is itself: it can name no other sender, and no permission level above its grant.
  * P2. What the platform applies (exec_command, file_patch, …) is kept from receivers of the inbox.
@@ -27,7 +26,7 @@ import { expiresAt, isWithin, validateEnvelope } from "./envelope/validation.ts"
 import type { Grants } from "./grants.ts";
 import type { Replies } from "./replies.ts";
 
-/** Who sends: a container by its socket, or a key of the tenant. */
+/** The sender: a container by its socket, or a key of the tenant. */
 export interface Sender {
   readonly tenant_id: string;
   /** Null: a key of the tenant, which may name any sender. */

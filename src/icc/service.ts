@@ -63,7 +63,7 @@ export class Icc {
     this.#options = options;
   }
 
-  /** Where the bus keeps messages, for the overview and the readiness. */
+  /** The bus, for the overview and the readiness. */
   get bus(): Bus {
     return this.#options.bus;
   }
@@ -190,7 +190,7 @@ export class Icc {
       from_seq: input.from_seq ?? 1,
       to_seq: input.to_seq ?? Number.MAX_SAFE_INTEGER,
       state: input.state ?? null,
-      entries_max: input.limit ?? LIMITS.entries_read_default,
+      entries_max: Math.min(input.limit ?? LIMITS.entries_read_default, LIMITS.replay_entries_max),
     });
     const messages: Accepted[] = [];
     for (const { envelope } of entries) messages.push(await this.#again(key, envelope));
@@ -272,7 +272,7 @@ export class Icc {
     await this.#options.bus.close();
   }
 
-  /** Where the reply to a sender comes: its inbox, or its text if it has none. */
+  /** Address of replies to a sender: its inbox, or its text if it has none. */
   async #replyInbox(tenant_id: string, from: string): Promise<string> {
     // Also where a container has this name.
     if (from === API_SENDER) return from;

@@ -114,7 +114,7 @@ export class Topics {
     });
   }
 
-  /** Why a subscription was not written, unless it existed. */
+  /** Throws the reason why a subscription was not written, unless it existed. */
   async #explain(tenant_id: string, topic: string, inbox: string): Promise<void> {
     const row = await this.#options.store.readOne(
       `SELECT EXISTS (SELECT 1 FROM icc_subscriptions WHERE tenant_id = ? AND topic = ? AND inbox = ?) AS is_there,

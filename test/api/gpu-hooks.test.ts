@@ -10,14 +10,14 @@ const daemon = new Daemon();
 const containers = new ContainerUser(daemon);
 const cdi = new CdiFiles();
 const SETTINGS = { HEARTH_CELLS: "0", HEARTH_CDI_DIRS: cdi.setting };
-/** Where the container has the library, as nvidia-ctk names it: by its version, without the names that programs load. */
+/** Path of the library in the container, as nvidia-ctk names it: by its version, without the names that programs load. */
 const FOLDER = "/usr/local/test-driver/lib64";
 const hook = (...args: string[]) => ({
   hookName: "createContainer",
   path: new URL("../support/cdi-hook.sh", import.meta.url).pathname,
   args: ["cdi-hook", ...args],
 });
-/** What a program needs of the hooks: the library by its soname and by its link, and the covered file. */
+/** Results of the hooks that a program needs: the library by its soname and by its link, and the covered file. */
 const CODE = `import ctypes; print([ctypes.CDLL(name).answer() for name in ("libtestgpu.so.1", "${FOLDER}/libtestgpu.so")])`;
 const LOOK = `python3 -c '${CODE}' 2>&1; cat /proc/cmdline`;
 /** The root, and whether the mount of it lets somebody write. */

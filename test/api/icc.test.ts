@@ -122,6 +122,14 @@ describe("reads", () => {
   });
 });
 
+describe("a replay", () => {
+  it("publishes a bounded number of messages, whatever it asks for", async () => {
+    const asked = { state: "acked", limit: 10 ** 9 };
+    const { status, body } = await post("/api/icc/inbox/icc-a/replay", asked);
+    expect([status, body.replayed > 0]).toEqual([200, true]);
+  });
+});
+
 describe("an ack without an inbox", () => {
   it("is ambiguous where the id is in several", async () => {
     const [, b = "", c = ""] = ids;

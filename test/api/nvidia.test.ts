@@ -15,7 +15,7 @@ const CUDA = readFileSync(new URL("../support/cuda.py", import.meta.url), "utf8"
 /** A CUDA context takes some 300 MB of the machine's memory. */
 const GPU = { gpu_count: 1, memory_limit_mb: 2048 };
 
-/** Why the tests cannot run; null: they can. */
+/** Reason why the tests cannot run; null: they can. */
 function lacking(): string | null {
   if (!existsSync("/dev/nvidia0")) return "no /dev/nvidia0";
   const directories = (process.env.HEARTH_CDI_DIRS ?? "/etc/cdi,/var/run/cdi").split(",").filter(existsSync);

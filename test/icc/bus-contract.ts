@@ -1,4 +1,4 @@
-/** What every bus promises (B1–B7 in src/icc/bus/port.ts). Times are real: leases are short. */
+/** The contract of every bus (B1–B7 in src/icc/bus/port.ts). Times are real: leases are short. */
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { sleep, systemClock } from "../../src/base/clock.ts";
 import type { Bus, InboxKey, Outgoing, ReceiveOptions } from "../../src/icc/bus/port.ts";

@@ -1,4 +1,4 @@
-/** What a killed bus has said, and what it promised by that. */
+/** Lines of a killed bus, and the promises that they make. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";

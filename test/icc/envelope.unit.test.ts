@@ -44,7 +44,7 @@ const field = (number: number, bytes: Uint8Array): Buffer =>
 const number = (field: number, value: number): Buffer => Buffer.concat([varint(field * 8), varint(value)]);
 const repeated = (bytes: Buffer, count: number): Buffer => Buffer.concat(Array.from({ length: count }, () => bytes));
 
-/** What the reflection reads, in the form of an Envelope. */
+/** The result of the reflection, in the form of an Envelope. */
 function reflected(bytes: Uint8Array): unknown {
   const object = REFLECTED.toObject(REFLECTED.decode(bytes), {
     enums: String,
@@ -295,7 +295,7 @@ function attempt(bytes: Buffer): boolean {
   try {
     const decoded = decodeEnvelope(bytes);
     summaryOf(decoded);
-    // What the daemon accepts is what every other reader of protobuf reads.
+    // The daemon accepts exactly what other readers of protobuf read.
     expect(reflected(bytes)).toEqual(decoded);
     expect(decodeEnvelope(encodeEnvelope(decoded))).toEqual(decoded);
     expect(decodeEnvelope(rewriteEnvelope(bytes, { to: "x", seq: 0 }))).toEqual({ ...decoded, to: "x", seq: 0 });

@@ -1,4 +1,4 @@
-/** How messages are shown: one column each, the payload as text. */
+/** Columns of a list of messages; the payload is text. */
 import type { ResponseOf } from "../../client/client.ts";
 import type { Column } from "../output/table.ts";
 import { json } from "../output/text.ts";

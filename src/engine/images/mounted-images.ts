@@ -3,8 +3,8 @@
  *
  * G1 A reference names the image that has it in the store now: it is looked up again after every change of the store.
  * G2 An image stays mounted while a container needs its mount. Unneeded, it stays while a remembered reference names it.
- * G3 The store keeps an image while it is pulled or exported, and until its pull or its reservation is released. Who releases one
- *    has noted before that the image is needed, so an image that was held when `keep` began to read what is needed stays.
+ * G3 The store keeps an image while it is pulled or exported, and until its pull or its reservation is released. The
+ *    holder has noted before a release that the image is needed, so an image that was held when `keep` began to read what is needed stays.
  * G4 A container in a user namespace needs the layers and no mount. It takes them from the store's files if a name of this daemon
  *    keeps the image there; that name stays while the container needs the image.
  */

@@ -2,7 +2,7 @@
  * The image of a version: the one that all versions share, a release of a profile, or an image of the tenant. A name is resolved
  * once, when the version is made. The version keeps the id: a tag or a channel that names another image later changes no version.
  *
- * I1. What a version needs is there before its batch, and stays: an image of the tenant by a guard in the batch, a release by a
+ * I1. An image that a version needs exists before its batch, and stays: an image of the tenant by a guard in the batch, a release by a
  *     reservation in the image store until the batch has ended. After that its row keeps it (KeptImages).
  * I2. A release that is missing is built before the turn of a function begins: a build takes minutes.
  */
@@ -20,7 +20,7 @@ import type { ImageSettings } from "../target.ts";
 const TYPE_MASK = 0o170000;
 const DIRECTORY = 0o040000;
 
-/** Who waits for a build ends the wait, not the build, with the signal. */
+/** The signal of a waiter ends its wait, not the build. */
 export interface Waiting {
   readonly signal: AbortSignal;
 }

@@ -14,7 +14,7 @@ export interface CarriedPlace {
   readonly stream_seq: number;
 }
 
-/** Where the carrier keeps an envelope. */
+/** Place of an envelope in the carrier. */
 export interface Carried {
   readonly seq: number;
   /** False: the ledger has the entry of an earlier publish of the message, which brought it there. */

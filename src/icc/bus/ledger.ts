@@ -199,7 +199,7 @@ export class Ledger {
     return Number(row?.count ?? 0);
   }
 
-  /** When the next unread entry that is held or waits is due; null: none. */
+  /** Due time of the next unread entry that is held or delayed; null: none. */
   async nextDue(inbox: InboxState): Promise<number | null> {
     const row = await this.#store.readOne(
       `SELECT min(due_ms) AS due_ms FROM icc_entries INDEXED BY icc_entries_unread
@@ -281,7 +281,7 @@ export class Ledger {
     );
   }
 
-  /** Where a message id stands, at most 100 inboxes. */
+  /** Inboxes that have a message id, at most 100. */
   async find(tenant_id: string, msg_id: string): Promise<Found[]> {
     const { tenant_no } = await this.#inboxes.tenant(tenant_id);
     const rows = await this.#store.read(
@@ -391,7 +391,7 @@ export class Ledger {
     return conflict === null ? null : (meanings[conflict] ?? "gone");
   }
 
-  /** What a publish that wrote nothing answers. */
+  /** Answer of a publish that wrote nothing. */
   async #explain(message: Outgoing, inbox: InboxState, missed: Missed): Promise<Published> {
     if (missed === "gone") {
       this.#inboxes.forget(message);

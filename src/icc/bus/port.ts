@@ -51,7 +51,7 @@ export interface Entry extends InboxKey {
   readonly envelope: Uint8Array;
   readonly created_ms: number;
   readonly expires_ms: number;
-  /** How often it was delivered. */
+  /** Number of deliveries. */
   readonly deliveries: number;
   /** Epoch milliseconds until which a receiver holds it, or a requeued one waits; null: neither. */
   readonly held_until_ms: number | null;
@@ -88,7 +88,7 @@ export interface SettleOptions {
 export interface RequeueOptions extends SettleOptions {
   readonly delay_ms: number;
   readonly max_deliver: number;
-  /** Why the entry becomes a dead letter if it was delivered often enough. */
+  /** Reason of the dead letter, if the entry had `max_deliver` deliveries. */
   readonly reason: string;
   /** Its receiver did not try: the delivery does not count, and the entry does not become a dead letter. */
   readonly is_uncounted?: boolean;
@@ -133,7 +133,7 @@ export interface InboxFacts {
   readonly state_version: number;
 }
 
-/** Where a message id stands. */
+/** An inbox that has a message id. */
 export interface Found {
   readonly inbox: string;
   readonly stream_seq: number;
@@ -143,7 +143,7 @@ export interface Found {
 export interface BusHealth {
   /** False: publishes and receives are refused with SERVICE_UNAVAILABLE. */
   readonly is_ready: boolean;
-  /** Why it is not ready, for the operator; null: it is. */
+  /** Reason why it is not ready, for the operator; null: it is ready. */
   readonly problem: string | null;
 }
 

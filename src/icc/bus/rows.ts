@@ -11,7 +11,7 @@ export const ACKED = 1;
 export const FAILED = 2;
 export const EXPIRED = 3;
 
-/** What an entry takes in the store beside its envelope: its row and its places in three indexes. */
+/** Size of an entry in the store beside its envelope: its row and its places in three indexes. */
 const ENTRY_BYTES = 256;
 
 export function entryId(inbox_no: number, seq: number): number {

@@ -1,4 +1,4 @@
-/** Who waits for entries of an inbox, and the timers that wake them when a held or delayed entry is due. */
+/** Watchers of inboxes, and the timers that call them when a held or delayed entry is due. */
 import type { CancelTimer, Clock } from "../../base/clock.ts";
 import type { InboxKey } from "./port.ts";
 

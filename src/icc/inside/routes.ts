@@ -20,6 +20,7 @@ import type { RateLimiter } from "../../http/rates.ts";
 import { send } from "../../http/stream.ts";
 import { messageSchema } from "../envelope/message-schema.ts";
 import { messageContent } from "../message-content.ts";
+import { publishMessage } from "../schema.ts";
 import { serverSentEvents } from "./events.ts";
 import type { Inside, InsideMessages, InsideStates, InsideTopics, Self } from "./inside.ts";
 import * as shapes from "./shapes.ts";
@@ -68,7 +69,7 @@ const { topicParams, stateParams } = shapes;
 
 const messageRoutes = (messages: InsideMessages): readonly InsideRoute[] => [
   route("GET /v1/self", "says who the container is", {}, ({ self }) => messages.self(self)),
-  route("POST /v1/messages", "publishes a message", { body: shapes.publishBody }, ({ self, body }) =>
+  route("POST /v1/messages", "publishes a message", { body: publishMessage }, ({ self, body }) =>
     messages.publish(self, messageContent(body, checkMessage)),
   ),
   route("POST /v1/receive", "leases messages", { body: shapes.receiveBody }, async ({ self, body, signal }) => {

@@ -19,10 +19,6 @@ export const stateParams = z.object({
     .regex(/^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/, { error: "must be a key of [A-Za-z0-9._:-], at most 128" }),
 });
 
-export const publishBody = messageSchema.partial({ to: true, type: true }).extend({
-  envelope_b64: z.string().optional().describe("A `jets.Envelope` in base64, in place of all other fields."),
-});
-
 export const requestBody = messageSchema.extend({
   timeout_ms: whole(1, LIMITS.message_wait_ms_max).optional().describe("Longest time until the reply."),
 });

@@ -22,7 +22,7 @@ export type Pulled = Map<number, Pick<JsMsg, "subject" | "data"> & Pick<Msg, "he
 interface Feed {
   readonly durable: string;
   readonly ready: Promise<void>;
-  /** Where an entry is acked, by its message id: the reply subject of its last delivery. */
+  /** Reply subject of an entry's last delivery, by message id: acks go there. */
   readonly replies: Map<string, string>;
 }
 
