@@ -214,6 +214,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const published = makeServices({ ...owned, ...opened, containers, metrics });
   const messaging = makeMessaging({ ...owned, containers, execs, rates });
   undo.add(() => messaging.icc.close());
+  undo.add(async () => messaging.states.close());
   const copying = makeSnapshots({ ...owned, operations, containers, volumes, commits });
   const { snapshots, schedules } = copying;
   const snapshot_versions = new SnapshotVersions({ functions, operations, snapshots: copying.exports });
@@ -331,6 +332,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   clean();
   for (const part of [containers, volumes, snapshots, schedules, terminals]) undo.add(async () => part.close());
   await operations.boot();
+  undo.add(() => messaging.actions.close());
+  await messaging.actions.boot();
   schedules.begin();
   void tenants.resume();
   opened.secrets_rotation.resume();

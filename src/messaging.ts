@@ -11,15 +11,20 @@ import type { Execs } from "./containers/exec/exec.ts";
 import type { Containers } from "./containers/service.ts";
 import type { Events } from "./events/service.ts";
 import type { RateLimiter } from "./http/rates.ts";
+import { Applying } from "./icc/actions/applying.ts";
+import { Outcomes } from "./icc/actions/outcome.ts";
+import { Actions } from "./icc/actions/service.ts";
 import { type BroadcastCommand, Broadcasts } from "./icc/broadcasts.ts";
 import { openBus } from "./icc/bus/open.ts";
 import type { EntryRef } from "./icc/bus/port.ts";
 import { Grants } from "./icc/grants.ts";
 import { ContainerMessages } from "./icc/inside/container-messages.ts";
+import { ContainerStates } from "./icc/inside/container-states.ts";
 import type { Self } from "./icc/inside/inside.ts";
 import { Publishing } from "./icc/publishing.ts";
 import { Replies, Waits } from "./icc/replies.ts";
 import { Icc } from "./icc/service.ts";
+import { States } from "./icc/state/service.ts";
 import { Topics } from "./icc/topics.ts";
 import { makeInside } from "./inside.ts";
 import type { Store, StoredNode } from "./store/store.ts";
@@ -39,17 +44,31 @@ interface Parts {
 }
 
 export function makeMessaging(parts: Parts) {
-  const { config, clock, ids, store, node, containers, execs } = parts;
+  const { config, clock, ids, log, store, node, containers, execs } = parts;
   const onDead = tellDead(parts);
   const bus = openBus({ ...parts, onDead, server: config.nats_server, tag: node.id });
   const grants = new Grants(store);
   const replies = new Replies();
   const waits = new Waits();
+  const states = new States({ store, clock });
+  containers.deletions.on("removed", states.containerEnded);
   const publishing = new Publishing({
-    ...{ bus, clock, ids, grants, replies },
+    ...{ bus, clock, ids, grants, replies, states },
     containerOf: (tenant_id, id_or_name) => containers.idOf(tenant_id, id_or_name),
     copiesOf: (tenant_id, { to }) => (to.startsWith("topic:") ? topics.copiesOf(tenant_id, to) : []),
-    onAction: null,
+    onAction: (tenant_id, inbox) => actions.due({ tenant_id, inbox }),
+  });
+  const actions = new Actions({
+    ...{ bus, clock, log },
+    applying: new Applying({
+      ...{ containers, states },
+      run: async (tenant_id, container_id, { argv, workdir, environment, timeout_ms }, signal) => {
+        const input = { command: [...argv], workdir, environment: { ...environment }, timeout_ms };
+        const rest = { stdin_data: "", capture_output: true, detach: false };
+        return execs.run(tenant_id, container_id, { ...input, ...rest }, signal);
+      },
+    }),
+    outcomes: new Outcomes({ bus, clock, log, publishing, replies }),
   });
   const topics = new Topics({ store, clock, resolve: (tenant_id, text) => publishing.resolve(tenant_id, text) });
   const icc = new Icc({ bus, clock, ids, publishing, grants, replies, waits });
@@ -73,8 +92,9 @@ export function makeMessaging(parts: Parts) {
     subscribe: (self: Self, topic: string) => topics.subscribe(self.tenant_id, topic, self.container_id),
     unsubscribe: (self: Self, topic: string) => topics.unsubscribe(self.tenant_id, topic, self.container_id),
   };
-  const sockets = makeInside({ ...parts, inside: { messages, topics: topicsInside, states: null } });
-  return { icc, broadcasts, topics, sockets, nameOf };
+  const statesInside = new ContainerStates({ states, publishing });
+  const sockets = makeInside({ ...parts, inside: { messages, topics: topicsInside, states: statesInside } });
+  return { icc, broadcasts, topics, sockets, actions, states, waits, clock, nameOf };
 }
 
 /** Tells of dead letters, without their payloads. */

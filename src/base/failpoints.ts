@@ -75,6 +75,8 @@ export const FAILPOINTS = [
   "services.create.stored",
   "icc.publish.carried",
   "icc.ack.settled",
+  "icc.action.applied",
+  "icc.action.told",
   "secrets.rotate.kept",
   "secrets.rotate.moved",
   "secrets.rotate.emptied",

@@ -4,6 +4,7 @@
  * with its reason.
  */
 import { ACCESS_LIMITS } from "./access-limits.ts";
+import { ACTION_LIMITS } from "./action-limits.ts";
 import { BUS_LIMITS } from "./bus-limits.ts";
 import { CLI_LIMITS } from "./cli-limits.ts";
 import { CODE_LIMITS } from "./code-limits.ts";
@@ -379,6 +380,7 @@ export const LIMITS = {
 
   ...STORAGE_POOL_LIMITS,
   ...ACCESS_LIMITS,
+  ...ACTION_LIMITS,
   ...BUS_LIMITS,
   ...JETSTREAM_LIMITS,
 

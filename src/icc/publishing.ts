@@ -4,6 +4,7 @@
  * P1. A container is itself: it can name no other sender, and no permission level above its grant.
  * P2. What the platform applies (exec_command, file_patch, …) is kept from receivers of the inbox.
  * P3. A reply to a request that waits is a record in the inbox, and no receiver gets it.
+ * P4. A message to `state:<key>` becomes the key's value, and is kept nowhere else.
  */
 import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
@@ -22,9 +23,11 @@ import {
 import type { JsonMessage } from "./envelope/message-schema.ts";
 import { messageType } from "./envelope/message-type.ts";
 import { envelopeOf } from "./envelope/messages.ts";
+import { invalid } from "./envelope/refusal.ts";
 import { expiresAt, isWithin, validateEnvelope } from "./envelope/validation.ts";
 import type { Grants } from "./grants.ts";
 import type { Replies } from "./replies.ts";
+import type { States } from "./state/service.ts";
 
 /** The sender: a container by its socket, or a key of the tenant. */
 export interface Sender {
@@ -44,6 +47,9 @@ const ACTIONS: ReadonlySet<PayloadKind> = new Set<PayloadKind>([
   "env_patch",
   "lifecycle_action",
 ]);
+
+/** Ids of containers, as keys of states. */
+const CONTAINER_KEY = /^ctr_/;
 
 /** An envelope as bytes, or a message in plain JSON. */
 export type Content = { readonly bytes: Uint8Array } | { readonly message: JsonMessage };
@@ -71,6 +77,7 @@ export interface PublishingOptions {
   readonly ids: Ids;
   readonly grants: Grants;
   readonly replies: Replies;
+  readonly states: States;
   /** The id of a container by id or name; null: the tenant has none. */
   readonly containerOf: (tenant_id: string, id_or_name: string) => Promise<string | null>;
   /** Inboxes of subscribers that get a copy. */
@@ -117,6 +124,7 @@ export class Publishing {
         : envelopeOf(content.message, { from: sender.container?.id ?? API_SENDER, msg_id: ids.next("msg"), now_ms });
     validateEnvelope(envelope, now_ms);
     await this.#checkSender(sender, envelope);
+    await this.#checkState(sender, envelope);
     const bytes = "bytes" in content ? content.bytes : encodeEnvelope(envelope);
     // A container is known by its id, by whichever of its names it sends.
     if (sender.container === null || envelope.from === sender.container.id) return { envelope, bytes };
@@ -124,8 +132,9 @@ export class Publishing {
     return { envelope: { ...envelope, ...changes }, bytes: rewriteEnvelope(bytes, changes) };
   }
 
-  /** Publishes what was prepared. Rejects as `Bus.publish`. */
+  /** Publishes what was prepared. Rejects as `Bus.publish`, and to `state:` as `States.put` and `States.patch`. */
   async send(tenant_id: string, { envelope, bytes, address }: Prepared): Promise<Accepted> {
+    if (address.kind === "state") return this.#sendState(tenant_id, address.key, envelope);
     const { bus, clock, replies, copiesOf, onAction } = this.#options;
     const inbox = address.text;
     const isReply = replies.has(tenant_id, inbox, envelope.correlation_id);
@@ -164,6 +173,59 @@ export class Publishing {
     const id = await this.#options.containerOf(tenant_id, text);
     if (id !== null) return { kind: "container", text: id };
     throw new AppError("NOT_FOUND", `container '${text.slice(0, 256)}' not found`, { reason_code: "UNKNOWN_TARGET" });
+  }
+
+  /** P4. `stream_seq` of the answer is the version of the key. */
+  async #sendState(tenant_id: string, key: string, { msg_id, from, payload }: Envelope): Promise<Accepted> {
+    const inbox = `state:${key}`;
+    const written = await this.#writeState(tenant_id, key, { msg_id, from, payload });
+    const { version: stream_seq, is_duplicate: duplicate } = written;
+    return { msg_id, inbox, stream: streamOf(inbox), subject: subjectOf(inbox), stream_seq, duplicate };
+  }
+
+  #writeState(
+    tenant_id: string,
+    key: string,
+    { msg_id, from, payload }: Pick<Envelope, "msg_id" | "from" | "payload">,
+  ) {
+    const { states } = this.#options;
+    switch (payload.kind) {
+      case "state_snapshot": {
+        const { content_type, data } = payload.value;
+        return states.put(tenant_id, { key, content_type, data, from, if_version: null, msg_id });
+      }
+      case "state_patch": {
+        const { content_type, patch, desired_state_version, apply_mode } = payload.value;
+        const if_version = desired_state_version === 0 ? null : desired_state_version;
+        const is_dry = apply_mode === "DRY_RUN";
+        return states.patch(tenant_id, { key, content_type, patch, from, if_version, msg_id, is_dry });
+      }
+      default:
+        throw invalid("payload", `must be a state_snapshot or a state_patch for state:${key}: ${payload.kind}`);
+    }
+  }
+
+  /** A message to a state is applied at once: a second key for it is not kept. */
+  async #checkState({ container }: Sender, { to, idempotency_key }: Envelope): Promise<void> {
+    const address = parseAddress(to);
+    if (address.kind !== "state") return;
+    if (idempotency_key !== "") {
+      throw invalid("idempotency_key", "must be empty for a state: the msg_id of its last message is the key");
+    }
+    if (container !== null) await this.checkStateKey(container.id, address.key);
+  }
+
+  /**
+   * Rejects with FORBIDDEN if a container may not write a key: the state of another container, unless its grant is WRITE_STATE or
+   * above.
+   */
+  async checkStateKey(container_id: string, key: string): Promise<void> {
+    if (!CONTAINER_KEY.test(key) || key === container_id) return;
+    if (isWithin("WRITE_STATE", await this.#options.grants.get(container_id))) return;
+    throw new AppError("FORBIDDEN", `the state '${key}' is that of another container`, {
+      reason_code: "PERMISSION_DENIED",
+      hint: "a key of the tenant can raise the permission of the container to WRITE_STATE",
+    });
   }
 
   async #checkSender({ container, tenant_id }: Sender, envelope: Envelope): Promise<void> {

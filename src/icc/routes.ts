@@ -1,5 +1,6 @@
 /** Every route of messages between containers. A container_id of an inbox may also be the address of a queue or topic. */
 import type { z } from "zod";
+import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { guideRoutes } from "../docs/guide.ts";
 import { validate } from "../http/input.ts";
@@ -12,9 +13,12 @@ import { messageSchema } from "./envelope/message-schema.ts";
 import { iccGuide, iccReadiness } from "./guide.ts";
 import { messageContent } from "./message-content.ts";
 import type { Accepted, Content, Sender } from "./publishing.ts";
+import type { Waits } from "./replies.ts";
 import { SAMPLES } from "./samples.ts";
 import * as shapes from "./schema.ts";
 import { deliveryItem, type Icc } from "./service.ts";
+import { stateRoutes } from "./state/routes.ts";
+import type { States } from "./state/service.ts";
 import { topicRoutes } from "./topic-routes.ts";
 import type { Topics } from "./topics.ts";
 
@@ -24,6 +28,9 @@ export interface IccRoutesOptions {
   readonly topics: Topics;
   /** The name of a container. Rejects with NOT_FOUND. */
   readonly nameOf: (tenant_id: string, container_id: string) => Promise<string>;
+  readonly states: States;
+  readonly waits: Waits;
+  readonly clock: Clock;
 }
 
 const BY_CONTAINER = { container_id: "{container_id}" };
@@ -80,6 +87,7 @@ function messageRoutes(options: IccRoutesOptions) {
     ...replayRoutes(options),
     ...permissionRoutes(options),
     ...topicRoutes(options),
+    ...stateRoutes(options),
   ];
 }
 

@@ -76,7 +76,8 @@ export class Icc {
   async request(sender: Sender, message: JsonMessage, timeout_ms: number, signal: AbortSignal) {
     const { publishing, replies, waits } = this.#options;
     const prepared = await publishing.prepare(sender, { message });
-    const { envelope } = prepared;
+    const { envelope, address } = prepared;
+    if (address.kind === "state") throw noInbox(address.text);
     const inbox = await this.#replyInbox(sender.tenant_id, envelope.from);
     const end = waits.begin(sender.tenant_id);
     const waiting = replies.expect(sender.tenant_id, inbox, envelope.msg_id);
@@ -104,7 +105,9 @@ export class Icc {
 
   /** The inbox that a request names. Rejects with NOT_FOUND, INVALID_ARGUMENT. */
   async inbox(tenant_id: string, text: string): Promise<InboxKey> {
-    return { tenant_id, inbox: (await this.#options.publishing.resolve(tenant_id, text)).text };
+    const address = await this.#options.publishing.resolve(tenant_id, text);
+    if (address.kind === "state") throw noInbox(address.text);
+    return { tenant_id, inbox: address.text };
   }
 
   async read(tenant_id: string, inbox: string, input: ReadInput) {
@@ -331,6 +334,12 @@ export class Icc {
     });
     return null;
   }
+}
+
+function noInbox(text: string): AppError {
+  return new AppError("INVALID_ARGUMENT", `${text} has no inbox, and nothing replies there`, {
+    hint: "GET /api/icc/state/{key} returns the value of a key",
+  });
 }
 
 const seconds = (ms: number): number => Math.floor(ms / 1_000);

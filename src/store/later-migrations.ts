@@ -219,7 +219,10 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
         tenant_no INTEGER PRIMARY KEY AUTOINCREMENT,
         tenant_id TEXT NOT NULL UNIQUE,
         dead_last_seq INTEGER NOT NULL DEFAULT 0,
-        dead_bytes INTEGER NOT NULL DEFAULT 0
+        dead_bytes INTEGER NOT NULL DEFAULT 0,
+        state_count INTEGER NOT NULL DEFAULT 0,
+        state_bytes INTEGER NOT NULL DEFAULT 0,
+        state_floor INTEGER NOT NULL DEFAULT 0
       )`,
       // `entries` and `bytes` count all rows that are kept.
       `CREATE TABLE icc_inboxes (
@@ -324,11 +327,30 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
         DELETE FROM icc_inboxes WHERE name = 'binding:' || OLD.id
           AND tenant_no = (SELECT tenant_no FROM icc_tenants WHERE tenant_id = OLD.tenant_id);
       END`,
+      // Keys and values of tenants. `state_floor`: the highest version of a key that was deleted.
+      `CREATE TABLE icc_states (
+        id INTEGER PRIMARY KEY,
+        tenant_id TEXT NOT NULL,
+        key TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        bytes INTEGER NOT NULL,
+        updated_ms INTEGER NOT NULL,
+        content_type TEXT NOT NULL,
+        set_by TEXT NOT NULL,
+        msg_id TEXT,
+        data BLOB NOT NULL,
+        UNIQUE (tenant_id, key)
+      )`,
+      `CREATE TRIGGER icc_states_end AFTER DELETE ON icc_states BEGIN
+        UPDATE icc_tenants SET state_count = state_count - 1, state_bytes = state_bytes - OLD.bytes,
+          state_floor = max(state_floor, OLD.version) WHERE tenant_id = OLD.tenant_id;
+      END`,
       `CREATE TRIGGER tenants_inboxes_end AFTER DELETE ON tenants BEGIN
         DELETE FROM icc_bindings WHERE tenant_id = OLD.id;
         DELETE FROM icc_subscriptions WHERE tenant_id = OLD.id;
         DELETE FROM icc_inboxes WHERE tenant_no = (SELECT tenant_no FROM icc_tenants WHERE tenant_id = OLD.id);
         DELETE FROM icc_dead WHERE id >> 32 = (SELECT tenant_no FROM icc_tenants WHERE tenant_id = OLD.id);
+        DELETE FROM icc_states WHERE tenant_id = OLD.id;
         DELETE FROM icc_tenants WHERE tenant_id = OLD.id;
       END`,
       // The inbox of a container ends with it, in the batch that hides it.
@@ -338,6 +360,7 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
         DELETE FROM icc_grants WHERE container_id = NEW.id;
         DELETE FROM icc_subscriptions WHERE tenant_id = NEW.tenant_id AND inbox = NEW.id;
         DELETE FROM icc_bindings WHERE tenant_id = NEW.tenant_id AND subject = NEW.id;
+        DELETE FROM icc_states WHERE tenant_id = NEW.tenant_id AND key = NEW.id;
       END`,
     ],
   },

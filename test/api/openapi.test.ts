@@ -160,6 +160,7 @@ const ORDER = [
   ...["setRegistry", "listRegistries", "getRegistry", "deleteRegistry"],
   ...["createBuildContext", "listBuildContexts", "deleteBuildContext"],
   ...["setSecret", "listSecrets", "getSecret", "deleteSecret"],
+  ...["putState", "listStates", "getState", "deleteState"],
   "resolveProfile",
   "getRelease",
   "listOperations",

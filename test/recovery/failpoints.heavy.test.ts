@@ -52,6 +52,9 @@ const PASSINGS: Record<Failpoint, readonly Passing[]> = {
   // Passed by bus-crashes.unit.test.ts: here no daemon has a server of messages.
   "icc.publish.carried": [],
   "icc.ack.settled": [],
+  // Passed by icc-actions.test.ts.
+  "icc.action.applied": [],
+  "icc.action.told": [],
   // Passed by code.heavy.test.ts: here no function has code.
   "functions.bind.attached": [],
   "functions.bind.loaded": [],

@@ -181,7 +181,7 @@ describe("migrations", () => {
         ...["build_cache", "build_contexts"],
         ...["api_key_containers", "user_logins", "users"],
         ...["icc_tenants", "icc_inboxes", "icc_entries", "icc_keys", "icc_dead", "icc_gone", "icc_grants"],
-        ...["icc_bindings", "icc_subscriptions"],
+        ...["icc_bindings", "icc_subscriptions", "icc_states"],
       ].sort(),
     );
     expect(statSync(path).mode & 0o777).toBe(0o600);

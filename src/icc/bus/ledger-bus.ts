@@ -199,7 +199,11 @@ export abstract class LedgerBus implements port.Bus {
   }
 
   async #deliver(key: port.InboxKey, inbox: InboxState, options: port.ReceiveOptions): Promise<port.Delivery[]> {
-    const room = LIMITS.inbox_leases_max - (await this.#ledger.heldCount(inbox));
+    // What receivers hold does not keep the platform from its own.
+    const room =
+      options.is_action === true
+        ? options.entries_max
+        : LIMITS.inbox_leases_max - (await this.#ledger.heldCount(inbox));
     const entries_max = Math.min(options.entries_max, room, LIMITS.entries_read_max);
     if (entries_max <= 0) return [];
     const due = await this.#ledger.candidates(inbox, entries_max, options);

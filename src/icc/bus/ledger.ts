@@ -212,7 +212,8 @@ export class Ledger {
   /** Acks an entry. Rejects as `Bus.ack`. */
   async ack(ref: EntryRef, lease: string | null, moves_version: boolean): Promise<Settled> {
     const inbox = await this.#existing(ref);
-    const now_ms = this.#clock.epochMs();
+    // What was applied counts, also if its time ended meanwhile.
+    const now_ms = moves_version ? 0 : this.#clock.epochMs();
     const statements: Statement[] = [
       {
         sql: `UPDATE icc_entries SET state = ${ACKED}, due_ms = 0, lease = 0 WHERE ${OPEN}`,
