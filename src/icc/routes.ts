@@ -38,6 +38,7 @@ const READ_ERRORS = ["NOT_FOUND"] as const;
 const PUBLISH_ERRORS = [
   ...(["NOT_FOUND", "QUEUE_FULL", "QUOTA_EXCEEDED", "IDEMPOTENCY_CONFLICT", "SHUTTING_DOWN"] as const),
   "SERVICE_UNAVAILABLE",
+  ...(["WRONG_STATE", "BODY_TOO_LARGE"] as const),
 ] as const;
 const ACK_ERRORS = ["NOT_FOUND", "WRONG_STATE", "AMBIGUOUS_MESSAGE", "SERVICE_UNAVAILABLE"] as const;
 const MSG = { msg_id: SAMPLES.published.msg_id };
@@ -210,7 +211,7 @@ function publishRoutes({ icc, nameOf }: IccRoutesOptions) {
       summary: "Publishes a message and waits for the reply with its msg_id as correlation_id.",
       body: shapes.requestMessage,
       response: shapes.replied,
-      errors: [...PUBLISH_ERRORS, "TIMEOUT", "CONCURRENCY_LIMIT", "WRONG_STATE"],
+      errors: [...PUBLISH_ERRORS, "TIMEOUT", "CONCURRENCY_LIMIT"],
       example: { body: { ...MESSAGE, timeout_ms: 5_000 }, response: SAMPLES.replied },
       handler: async ({ caller, body, signal }) => {
         const { timeout_ms, ...message } = body;

@@ -209,10 +209,9 @@ export class Ledger {
     return row === null || row.due_ms === null ? null : Number(row.due_ms);
   }
 
-  /** Acks an entry. Rejects as `Bus.ack`. */
+  /** Acks an entry; one that moves the version also past its time. Rejects as `Bus.ack`. */
   async ack(ref: EntryRef, lease: string | null, moves_version: boolean): Promise<Settled> {
     const inbox = await this.#existing(ref);
-    // What was applied counts, also if its time ended meanwhile.
     const now_ms = moves_version ? 0 : this.#clock.epochMs();
     const statements: Statement[] = [
       {
@@ -345,18 +344,12 @@ export class Ledger {
   async #insert(message: Outgoing, [main, ...copies]: readonly Place[], carried_seq: number | null) {
     if (main === undefined) return null;
     const now_ms = this.#clock.epochMs();
+    const isAction = (inbox: InboxState) => (message.is_action === true && inbox === main.inbox ? 1 : 0);
     const insert = ({ inbox, stream_seq, bytes, is_unread }: Place, carried_seq: number | null): Statement => ({
       sql: INSERT_ENTRY,
       args: [
         ...[entryId(inbox.inbox_no, stream_seq), inbox.inbox_no, inbox.tenant.tenant_no, is_unread ? UNREAD : ACKED],
-        ...[
-          message.is_action === true && inbox === main.inbox ? 1 : 0,
-          now_ms,
-          message.expires_ms,
-          bytes,
-          carried_seq,
-          message.msg_id,
-        ],
+        ...[isAction(inbox), now_ms, message.expires_ms, bytes, carried_seq, message.msg_id],
         ...[carried_seq === null ? message.envelope : null, inbox.inbox_no],
       ],
     });
