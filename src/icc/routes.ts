@@ -37,8 +37,7 @@ const BY_CONTAINER = { container_id: "{container_id}" };
 const READ_ERRORS = ["NOT_FOUND"] as const;
 const PUBLISH_ERRORS = [
   ...(["NOT_FOUND", "QUEUE_FULL", "QUOTA_EXCEEDED", "IDEMPOTENCY_CONFLICT", "SHUTTING_DOWN"] as const),
-  "SERVICE_UNAVAILABLE",
-  ...(["WRONG_STATE", "BODY_TOO_LARGE"] as const),
+  ...(["SERVICE_UNAVAILABLE", "WRONG_STATE", "BODY_TOO_LARGE"] as const),
 ] as const;
 const ACK_ERRORS = ["NOT_FOUND", "WRONG_STATE", "AMBIGUOUS_MESSAGE", "SERVICE_UNAVAILABLE"] as const;
 const MSG = { msg_id: SAMPLES.published.msg_id };
