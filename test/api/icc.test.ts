@@ -162,14 +162,6 @@ describe("a receiver", () => {
     expect((await post("/api/icc/ack", { msg_id })).body.new_state).toBe("acked");
   });
 
-  it("gets payloads that ask it to act, like all others", async () => {
-    const command = { to: "icc-c", type: "exec_command", payload: { argv: ["true"] }, msg_id: "act" };
-    expect((await post("/api/icc/messages", command)).status).toBe(200);
-    const { body } = await post("/api/icc/inbox/icc-c/receive", { max: 10 });
-    expect(body.messages.at(-1)).toMatchObject({ msg_id: "act", message: { type: "exec_command" } });
-    await post("/api/icc/ack", { msg_id: "act" });
-  });
-
   it("answers a request", async () => {
     const request = post("/api/icc/request", {
       to: "icc-b",

@@ -49,7 +49,8 @@ export type Ids = Readonly<
     | "profile"
     | "other"
     | "msg_id"
-    | "stream_seq",
+    | "stream_seq"
+    | "key",
     string
   >
 >;
@@ -138,6 +139,7 @@ export function missing(ids: Ids): Ids {
     other: "2",
     msg_id: other(msg_id, "msg_".length),
     stream_seq: "3",
+    key: other(ids.key, 0),
   };
 }
 
@@ -166,6 +168,7 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
   const message = { to: contained.container_id, type: `${name}-type`, payload: `${name}-payload` };
   const { msg_id } = await call("POST", "/api/icc/messages", message);
   await call("PUT", `/api/icc/topics/${name}-function/subscribers/${contained.container_id}`);
+  await call("PUT", `/api/icc/state/${name}-state`, { value: `${name}-value` });
   const user = new SnapshotUser(daemon, tenant_id, { "x-api-key": key });
   const snapshots = await makeSnapshots(user, contained.container_id, name);
   plantImage(daemon, tenant_id, `docker.io/library/${name}-function:latest`);
@@ -186,6 +189,7 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
     other: "2",
     msg_id,
     stream_seq: "3",
+    key: `${name}-state`,
     ...contained,
     ...snapshots,
   };
