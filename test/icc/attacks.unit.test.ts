@@ -8,6 +8,7 @@ import { encodeEnvelope } from "../../src/icc/envelope/envelope.ts";
 import { Grants } from "../../src/icc/grants.ts";
 import { Publishing, type Sender } from "../../src/icc/publishing.ts";
 import { Replies } from "../../src/icc/replies.ts";
+import { States } from "../../src/icc/state/service.ts";
 import { nodeQuotas } from "../functions/node-quotas.ts";
 import { scratchStores } from "../store/scratch.ts";
 
@@ -23,7 +24,14 @@ describe("hostile messages", () => {
     let next = 0;
     const ids = { next: (prefix: string) => `${prefix}_${++next}` } as never;
     const publishing = new Publishing({
-      ...{ bus, clock: systemClock, ids, grants: new Grants(store), replies: new Replies() },
+      ...{
+        bus,
+        clock: systemClock,
+        ids,
+        grants: new Grants(store),
+        replies: new Replies(),
+        states: new States({ store, clock: systemClock }),
+      },
       containerOf: async (_, text) => (text.startsWith("ctr_") ? text : null),
       copiesOf: () => [],
       onAction: () => {},
