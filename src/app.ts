@@ -19,6 +19,7 @@ import { type CountedLog, createLog, type Log } from "./base/log.ts";
 import { inTurn } from "./base/request-observer.ts";
 import { Quotas } from "./base/tenant-limits.ts";
 import { Traces } from "./base/trace.ts";
+import { boundFunctions } from "./bound-functions.ts";
 import { CodeStore } from "./code/service.ts";
 import { makeContainers } from "./container-parts.ts";
 import { ContainerRows, containerCounts } from "./containers/rows.ts";
@@ -175,7 +176,15 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await invocations.boot();
   const { queue_max, tenant_concurrency_limit: tenant_limit } = config;
   const images = functionImages(engine, () => tenant_images);
-  const functions = new Functions({ ...owned, ...instances, code, secrets, queue_max, observer, images, profiles });
+  const functions = new Functions({
+    ...{ ...owned, ...instances, code, secrets, queue_max, images, profiles },
+    observer: {
+      deleted: (record) => {
+        observer.deleted(record);
+        messaging.bindings.noteDeleted(record.tenant_id);
+      },
+    },
+  });
   const concurrency = new LocalConcurrency();
   const invoker = new Invoker({ pool, invocations, clock, concurrency, tenant_limit, observer });
   const rates = new LocalRates(clock);
@@ -212,9 +221,13 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const parts = makeContainers({ ...base, ...owners, tenant_images, reserved, profiles, contracts });
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, desktops, shares, ports, views } = parts;
   const published = makeServices({ ...owned, ...opened, containers, metrics });
-  const messaging = makeMessaging({ ...owned, containers, execs, rates });
+  const messaging = makeMessaging({
+    ...{ ...owned, containers, execs, rates },
+    functions: boundFunctions({ functions, invoker, traces }),
+  });
   undo.add(() => messaging.icc.close());
   undo.add(async () => messaging.states.close());
+  undo.add(() => messaging.bindings.close());
   const copying = makeSnapshots({ ...owned, operations, containers, volumes, commits });
   const { snapshots, schedules } = copying;
   const snapshot_versions = new SnapshotVersions({ functions, operations, snapshots: copying.exports });
@@ -317,6 +330,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   await commits.boot();
   await functions.boot(adopted);
   await messaging.icc.bus.boot();
+  await messaging.bindings.boot();
   await volumes.boot();
   await snapshots.boot();
   await execs.boot();
@@ -335,6 +349,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   undo.add(() => messaging.actions.close());
   await messaging.actions.boot();
   schedules.begin();
+  messaging.bindings.begin();
   void tenants.resume();
   opened.secrets_rotation.resume();
   serving.outer = await serve(keys, routes, { host: config.listen_host, port: config.listen_port });
@@ -353,6 +368,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     published.services,
     profiles,
     messaging.icc,
+    messaging.bindings,
   ];
   const endPeriodicWork = startPeriodicWork(base, { pool, engine, invocations, expiring });
   undo.add(async () => endPeriodicWork());

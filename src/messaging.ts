@@ -14,6 +14,7 @@ import type { RateLimiter } from "./http/rates.ts";
 import { Applying } from "./icc/actions/applying.ts";
 import { Outcomes } from "./icc/actions/outcome.ts";
 import { Actions } from "./icc/actions/service.ts";
+import { Bindings, type BoundFunctions } from "./icc/bindings/service.ts";
 import { type BroadcastCommand, Broadcasts } from "./icc/broadcasts.ts";
 import { openBus } from "./icc/bus/open.ts";
 import type { EntryRef } from "./icc/bus/port.ts";
@@ -41,6 +42,7 @@ interface Parts {
   readonly containers: Containers;
   readonly execs: Execs;
   readonly rates: RateLimiter;
+  readonly functions: BoundFunctions;
 }
 
 export function makeMessaging(parts: Parts) {
@@ -55,7 +57,11 @@ export function makeMessaging(parts: Parts) {
   const publishing = new Publishing({
     ...{ bus, clock, ids, grants, replies, states },
     containerOf: (tenant_id, id_or_name) => containers.idOf(tenant_id, id_or_name),
-    copiesOf: (tenant_id, { to }) => (to.startsWith("topic:") ? topics.copiesOf(tenant_id, to) : []),
+    copiesOf: (tenant_id, message) => {
+      const bound = bindings.copiesOf(tenant_id, message);
+      if (!message.to.startsWith("topic:")) return bound;
+      return topics.copiesOf(tenant_id, message.to).then((subscribed) => [...subscribed, ...bound]);
+    },
     onAction: (tenant_id, inbox) => actions.due({ tenant_id, inbox }),
   });
   const actions = new Actions({
@@ -72,6 +78,7 @@ export function makeMessaging(parts: Parts) {
   });
   const topics = new Topics({ store, clock, resolve: (tenant_id, text) => publishing.resolve(tenant_id, text) });
   const icc = new Icc({ bus, clock, ids, publishing, grants, replies, waits });
+  const bindings = new Bindings({ ...parts, icc, publishing });
   const broadcasts = new Broadcasts({
     ...{ clock, ids, publishing },
     containersOf: async (tenant_id, { isRunning, count_max }) => {
@@ -94,7 +101,7 @@ export function makeMessaging(parts: Parts) {
   };
   const statesInside = new ContainerStates({ states, publishing });
   const sockets = makeInside({ ...parts, inside: { messages, topics: topicsInside, states: statesInside } });
-  return { icc, broadcasts, topics, sockets, actions, states, waits, clock, nameOf };
+  return { icc, broadcasts, topics, bindings, sockets, actions, states, waits, clock, nameOf };
 }
 
 /** Tells of dead letters, without their payloads. */

@@ -166,6 +166,7 @@ const ROOTS = [
   "src/instances.ts",
   "src/publishing.ts",
   "src/messaging.ts",
+  "src/bound-functions.ts",
   "src/state.ts",
   "src/periodic.ts",
   "src/api.ts",

@@ -18,10 +18,30 @@ export const ICC_LIMITS = {
   /** The daemon keeps a message for at most 7 days, whatever its ttl_ms. */
   icc_message_kept_ms: 7 * 24 * 3_600_000,
 
-  // Topics
+  // Topics and function bindings
   /** Subscribers of one topic, each of which costs an entry in the commit of a publish. */
   topic_subscribers_max: 1_000,
   tenant_subscriptions_max: 10_000,
   /** Bytes of the copies of one publish: all of them are in memory until their commit. */
   message_copies_bytes_max: 64 * 1024 * 1024,
+  /** Function bindings of a tenant; each publish of the tenant is matched against them. */
+  tenant_bindings_max: 100,
+  /** Calls in flight of one binding, of all bindings of a tenant, and of all bindings of the node; each holds a message. */
+  binding_concurrency_default: 4,
+  binding_concurrency_max: 16,
+  tenant_binding_calls_max: 32,
+  binding_calls_max: 128,
+  /** Lease of a message, which the daemon extends while the call runs: after a crash the message is delivered then. */
+  binding_lease_ms: 30_000,
+  binding_lease_extended_ms: 10_000,
+  /** Pauses after a failed delivery, doubled with each up to the maximum. */
+  binding_backoff_ms_default: 1_000,
+  binding_backoff_ms_min: 50,
+  binding_backoff_ms_max: 15 * 60_000,
+  /** Pauses while a function takes no calls, doubled with each up to the maximum. */
+  binding_pause_ms_min: 100,
+  binding_pause_ms_max: 10_000,
+  binding_max_deliver_max: 100,
+  /** Characters of the reason of a dead letter, and of the last error of a binding. */
+  binding_error_length_max: 1_000,
 } as const;

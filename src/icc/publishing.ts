@@ -85,8 +85,8 @@ export interface PublishingOptions {
     tenant_id: string,
     message: { readonly to: string; readonly type: string },
   ) => readonly string[] | Promise<readonly string[]>;
-  /** The platform has something to apply in that inbox. Null: receivers get every kind, and apply it themselves. */
-  readonly onAction: ((tenant_id: string, inbox: string) => void) | null;
+  /** The platform has something to apply in that inbox. */
+  readonly onAction: (tenant_id: string, inbox: string) => void;
 }
 
 export class Publishing {
@@ -138,7 +138,7 @@ export class Publishing {
     const { bus, clock, replies, copiesOf, onAction } = this.#options;
     const inbox = address.text;
     const isReply = replies.has(tenant_id, inbox, envelope.correlation_id);
-    const isAction = onAction !== null && address.kind === "container" && ACTIONS.has(envelope.payload.kind);
+    const isAction = address.kind === "container" && ACTIONS.has(envelope.payload.kind);
     const found = isAction ? [] : copiesOf(tenant_id, { to: inbox, type: messageType(envelope) });
     const copies = found instanceof Promise ? await found : found;
     checkCopies(copies.length, bytes.byteLength);
@@ -154,7 +154,7 @@ export class Publishing {
     const { stream_seq, is_duplicate } = await bus.publish(outgoing);
     if (!is_duplicate) {
       if (isReply) replies.settle(tenant_id, inbox, envelope);
-      if (isAction) onAction?.(tenant_id, inbox);
+      if (isAction) onAction(tenant_id, inbox);
     }
     return {
       msg_id: envelope.msg_id,

@@ -1,11 +1,12 @@
 /** Every route of messages between containers. A container_id of an inbox may also be the address of a queue or topic. */
 import type { z } from "zod";
-import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { guideRoutes } from "../docs/guide.ts";
 import { validate } from "../http/input.ts";
 import { route } from "../http/route.ts";
 import { DEAD_STREAM, DEAD_SUBJECT, SOCKET_PATH } from "./addresses.ts";
+import { bindingRoutes } from "./bindings/routes.ts";
+import type { Bindings } from "./bindings/service.ts";
 import type { Broadcasts } from "./broadcasts.ts";
 import { decodeBase64 } from "./envelope/base64.ts";
 import { envelopeDescriptor, envelopeProto, envelopeSchema, envelopeTypes } from "./envelope/description.ts";
@@ -13,24 +14,20 @@ import { messageSchema } from "./envelope/message-schema.ts";
 import { iccGuide, iccReadiness } from "./guide.ts";
 import { messageContent } from "./message-content.ts";
 import type { Accepted, Content, Sender } from "./publishing.ts";
-import type { Waits } from "./replies.ts";
 import { SAMPLES } from "./samples.ts";
 import * as shapes from "./schema.ts";
 import { deliveryItem, type Icc } from "./service.ts";
-import { stateRoutes } from "./state/routes.ts";
-import type { States } from "./state/service.ts";
+import { type StateRoutesOptions, stateRoutes } from "./state/routes.ts";
 import { topicRoutes } from "./topic-routes.ts";
 import type { Topics } from "./topics.ts";
 
-export interface IccRoutesOptions {
+export interface IccRoutesOptions extends StateRoutesOptions {
   readonly icc: Icc;
   readonly broadcasts: Broadcasts;
   readonly topics: Topics;
   /** The name of a container. Rejects with NOT_FOUND. */
   readonly nameOf: (tenant_id: string, container_id: string) => Promise<string>;
-  readonly states: States;
-  readonly waits: Waits;
-  readonly clock: Clock;
+  readonly bindings: Bindings;
 }
 
 const BY_CONTAINER = { container_id: "{container_id}" };
@@ -88,6 +85,7 @@ function messageRoutes(options: IccRoutesOptions) {
     ...permissionRoutes(options),
     ...topicRoutes(options),
     ...stateRoutes(options),
+    ...bindingRoutes(options),
   ];
 }
 

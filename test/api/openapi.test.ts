@@ -96,6 +96,7 @@ const ORDER = [
   ...["listContainerMessages", "containerMessaging", "stateVersion", "listMessageStreams", "receiveMessages"],
   ...["broadcastCommand", "setMessagePermission", "messagePermission"],
   ...["subscribe", "listTopics", "listSubscribers", "unsubscribe"],
+  ...["bindFunction", "listBindings", "getBinding", "deleteBinding"],
   "execInContainer",
   "streamFromContainer",
   ...["listJobs", "getJob", "listProcesses"],
@@ -231,6 +232,7 @@ const MADE: Readonly<Record<string, readonly [placeholder: string, field: string
   createBuildContext: ["context_id", "context_id"],
   snapshotContainer: ["snapshot_id", "snapshot_id"],
   publishService: ["service_id", "service_id"],
+  bindFunction: ["binding_id", "binding_id"],
   resolveProfile: ["version", "version"],
 };
 

@@ -50,7 +50,8 @@ export type Ids = Readonly<
     | "other"
     | "msg_id"
     | "stream_seq"
-    | "key",
+    | "key"
+    | "binding_id",
     string
   >
 >;
@@ -140,6 +141,7 @@ export function missing(ids: Ids): Ids {
     msg_id: other(msg_id, "msg_".length),
     stream_seq: "3",
     key: other(ids.key, 0),
+    binding_id: other(ids.binding_id, "bnd_".length),
   };
 }
 
@@ -169,6 +171,8 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
   const { msg_id } = await call("POST", "/api/icc/messages", message);
   await call("PUT", `/api/icc/topics/${name}-function/subscribers/${contained.container_id}`);
   await call("PUT", `/api/icc/state/${name}-state`, { value: `${name}-value` });
+  const bound = { function: id, message_type: `${name}-other` };
+  const { binding_id } = await call("POST", "/api/icc/bindings", bound);
   const user = new SnapshotUser(daemon, tenant_id, { "x-api-key": key });
   const snapshots = await makeSnapshots(user, contained.container_id, name);
   plantImage(daemon, tenant_id, `docker.io/library/${name}-function:latest`);
@@ -190,6 +194,7 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
     msg_id,
     stream_seq: "3",
     key: `${name}-state`,
+    binding_id,
     ...contained,
     ...snapshots,
   };

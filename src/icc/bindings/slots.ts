@@ -1,0 +1,50 @@
+/** Places for calls of bindings: so many of each tenant and so many in all. Tenants that wait take turns. */
+export class Slots {
+  readonly #all_max: number;
+  readonly #tenant_max: number;
+  #count = 0;
+  readonly #counts = new Map<string, number>();
+  /** One waiter of each binding at most; the tenant that had a place last is last. */
+  readonly #waiting = new Map<string, (() => void)[]>();
+
+  constructor({ all_max, tenant_max }: { readonly all_max: number; readonly tenant_max: number }) {
+    this.#all_max = all_max;
+    this.#tenant_max = tenant_max;
+  }
+
+  /** Waits for a place. The returned function gives it back. */
+  async take(tenant_id: string): Promise<() => void> {
+    await new Promise<void>((resolve) => {
+      const own = this.#waiting.get(tenant_id);
+      if (own === undefined) this.#waiting.set(tenant_id, [resolve]);
+      else own.push(resolve);
+      this.#grant();
+    });
+    let isBack = false;
+    return () => {
+      if (isBack) return;
+      isBack = true;
+      this.#count--;
+      const left = (this.#counts.get(tenant_id) ?? 1) - 1;
+      if (left > 0) this.#counts.set(tenant_id, left);
+      else this.#counts.delete(tenant_id);
+      this.#grant();
+    };
+  }
+
+  #grant(): void {
+    for (const [tenant_id, waiters] of this.#waiting) {
+      if (this.#count >= this.#all_max) return;
+      const own = this.#counts.get(tenant_id) ?? 0;
+      if (own >= this.#tenant_max) continue;
+      const next = waiters.shift();
+      this.#waiting.delete(tenant_id);
+      // The loop comes to it again, after all others.
+      if (waiters.length > 0) this.#waiting.set(tenant_id, waiters);
+      if (next === undefined) continue;
+      this.#count++;
+      this.#counts.set(tenant_id, own + 1);
+      next();
+    }
+  }
+}
