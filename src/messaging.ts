@@ -22,6 +22,7 @@ import { Grants } from "./icc/grants.ts";
 import { ContainerMessages } from "./icc/inside/container-messages.ts";
 import { ContainerStates } from "./icc/inside/container-states.ts";
 import type { Self } from "./icc/inside/inside.ts";
+import { Observation } from "./icc/observation.ts";
 import { Publishing } from "./icc/publishing.ts";
 import { Replies, Waits } from "./icc/replies.ts";
 import { Icc } from "./icc/service.ts";
@@ -29,6 +30,7 @@ import { States } from "./icc/state/service.ts";
 import { Topics } from "./icc/topics.ts";
 import { makeInside } from "./inside.ts";
 import type { Store, StoredNode } from "./store/store.ts";
+import type { Metrics } from "./telemetry/metrics.ts";
 
 interface Parts {
   readonly config: Config;
@@ -43,12 +45,13 @@ interface Parts {
   readonly execs: Execs;
   readonly rates: RateLimiter;
   readonly functions: BoundFunctions;
+  readonly metrics: Metrics;
 }
 
 export function makeMessaging(parts: Parts) {
-  const { config, clock, ids, log, store, node, containers, execs } = parts;
-  const onDead = tellDead(parts);
-  const bus = openBus({ ...parts, onDead, server: config.nats_server, tag: node.id });
+  const { config, clock, ids, log, store, node, containers, execs, metrics } = parts;
+  const observer = new Observation({ observer: metrics.messages, onDead: tellDead(parts) });
+  const bus = openBus({ ...parts, observer, server: config.nats_server, tag: node.id });
   const grants = new Grants(store);
   const replies = new Replies();
   const waits = new Waits();
@@ -101,6 +104,12 @@ export function makeMessaging(parts: Parts) {
   };
   const statesInside = new ContainerStates({ states, publishing });
   const sockets = makeInside({ ...parts, inside: { messages, topics: topicsInside, states: statesInside } });
+  metrics.messages.read(() => ({
+    backend: bus.backend,
+    is_ready: bus.health().is_ready,
+    waits_count: waits.count,
+    ...sockets.listeners.counts,
+  }));
   return { icc, broadcasts, topics, bindings, sockets, actions, states, waits, clock, nameOf };
 }
 

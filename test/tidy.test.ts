@@ -76,6 +76,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     "src/http/route.ts",
     "src/functions/observer.ts",
     "src/functions/schema.ts",
+    "src/icc/observer.ts",
     "src/store/store.ts",
     "pool/index.ts",
     "lru-cache",

@@ -47,6 +47,10 @@ export class Waits {
   readonly #counts = new Map<string, number>();
   #count = 0;
 
+  get count(): number {
+    return this.#count;
+  }
+
   /** Throws CONCURRENCY_LIMIT. The returned function ends the wait. */
   begin(tenant_id: string): () => void {
     const own = this.#counts.get(tenant_id) ?? 0;

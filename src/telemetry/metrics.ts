@@ -16,6 +16,7 @@ import type { StoreStats } from "../store/store.ts";
 import { Distribution, type Values } from "./distribution.ts";
 import { FunctionSeries } from "./function-series.ts";
 import { addMachineSeries, type MachineSources } from "./machine-series.ts";
+import { MessageSeries } from "./message-series.ts";
 import { addProfileSeries, type ProfileSample } from "./profile-series.ts";
 import { ServiceSeries } from "./service-series.ts";
 
@@ -75,6 +76,7 @@ export class Metrics {
   readonly #commits: Values;
   /** Published services. */
   readonly services: ServiceSeries;
+  readonly messages: MessageSeries;
   readonly #refreshers: ((now: Now) => void)[] = [];
 
   constructor({ version, node_id, sources }: MetricsOptions) {
@@ -121,6 +123,7 @@ export class Metrics {
     this.#readProcess();
     addMachineSeries(this.#registry, sources.machine);
     this.services = new ServiceSeries(this.#registry);
+    this.messages = new MessageSeries(this.#registry);
     this.#builds = addProfileSeries(this.#registry, sources.profiles);
     const info = this.#gauge("hearth_build_info", "Always 1; the labels name the version.", [
       "version",

@@ -8,6 +8,7 @@ import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Quotas } from "../../base/tenant-limits.ts";
 import type { Row, Store } from "../../store/store.ts";
+import type { DeadCause } from "../observer.ts";
 import type { CarriedEntry, Carrier, Outcome } from "./carrier.ts";
 import { Inboxes, type InboxState } from "./inboxes.ts";
 import { type Candidate, Ledger, leaseName } from "./ledger.ts";
@@ -20,8 +21,13 @@ export interface LedgerBusOptions {
   readonly store: Store;
   readonly clock: Clock;
   readonly quotas: Quotas;
-  /** An entry has become a dead letter. Never throws. */
-  readonly onDead?: (ref: port.EntryRef, reason: string) => void;
+  readonly observer?: port.BusObserver;
+}
+
+interface Failure {
+  readonly lease: string | null;
+  readonly reason: string;
+  readonly cause: DeadCause;
 }
 
 /** Makes the carrier of a bus, which reads the ledger. */
@@ -37,24 +43,40 @@ export abstract class LedgerBus implements port.Bus {
   readonly #watchers: Watchers;
   readonly #pruning: Pruning;
   readonly #carrier: Carrier | null;
-  readonly #onDead: LedgerBusOptions["onDead"];
+  readonly #observer: port.BusObserver | undefined;
   #isClosed = false;
 
-  constructor({ store, clock, quotas, onDead }: LedgerBusOptions, makeCarrier: MakeCarrier | null) {
+  constructor({ store, clock, quotas, observer }: LedgerBusOptions, makeCarrier: MakeCarrier | null) {
     this.#store = store;
     this.#clock = clock;
-    this.#onDead = onDead;
+    this.#observer = observer;
     this.#inboxes = new Inboxes(store, quotas);
-    this.#ledger = new Ledger({ store, clock, inboxes: this.#inboxes });
+    const onExpired = (count: number): void => observer?.expired(count);
+    this.#ledger = new Ledger({ store, clock, inboxes: this.#inboxes, onExpired });
     this.#watchers = new Watchers(clock);
     this.#carrier = makeCarrier?.(this.#ledger) ?? null;
-    this.#pruning = new Pruning({ store, clock, inboxes: this.#inboxes, ledger: this.#ledger, carrier: this.#carrier });
+    const parts = { inboxes: this.#inboxes, ledger: this.#ledger, carrier: this.#carrier };
+    this.#pruning = new Pruning({ store, clock, ...parts, onExpired });
   }
 
   abstract boot(): Promise<void>;
   abstract health(): port.BusHealth;
 
   async publish(message: port.Outgoing): Promise<port.Published> {
+    const begun_ms = this.#clock.monotonicMs();
+    const ended = (published: port.Published | null, error: unknown): void =>
+      this.#observer?.published(message, published, error, this.#clock.monotonicMs() - begun_ms);
+    try {
+      const published = await this.#publish(message);
+      ended(published, null);
+      return published;
+    } catch (error) {
+      ended(null, error);
+      throw error;
+    }
+  }
+
+  async #publish(message: port.Outgoing): Promise<port.Published> {
     this.#checkOpen();
     const published = await this.#ledger.publish(message, this.#carrier);
     if (!published.is_duplicate) {
@@ -66,36 +88,41 @@ export abstract class LedgerBus implements port.Bus {
 
   async receive(key: port.InboxKey, options: port.ReceiveOptions): Promise<port.Delivery[]> {
     this.#checkOpen();
+    const begun_ms = this.#clock.monotonicMs();
     const inbox = await this.#inboxes.find(key);
     if (inbox === null) return [];
     // Receivers of one inbox take turns, so that none finds what another has just chosen.
     const turn = inbox.turn.then(() => this.#deliver(key, inbox, options));
     inbox.turn = turn.catch(() => {});
     const deliveries = await turn;
+    if (deliveries.length > 0) this.#observer?.delivered(deliveries, begun_ms);
     if (this.#watchers.has(key)) await this.#arm(key, inbox);
     return deliveries;
   }
 
   async ack(ref: port.EntryRef, { lease, moves_version = false }: port.SettleOptions): Promise<port.Settled> {
-    const settled = await this.#ledger.ack(ref, lease, moves_version);
+    const { is_new, ...settled } = await this.#ledger.ack(ref, lease, moves_version);
     failpoint("icc.ack.settled");
+    if (is_new) this.#observer?.settled(ref, "acked");
     await this.#settleCarried(ref, "acked");
     this.#watchers.wake(ref);
     return settled;
   }
 
-  async nack(ref: port.EntryRef, { lease, reason }: port.SettleOptions & { readonly reason: string }) {
-    const settled = await this.#fail(ref, lease, reason);
-    this.#watchers.wake(ref);
-    return settled;
+  nack(ref: port.EntryRef, { lease, reason }: port.SettleOptions & { readonly reason: string }): Promise<port.Settled> {
+    return this.#nack(ref, { lease, reason, cause: "nack" });
   }
 
   async requeue(ref: port.EntryRef, options: port.RequeueOptions): Promise<port.Settled> {
     const { lease, delay_ms, max_deliver, reason, is_uncounted = false } = options;
     const row = is_uncounted ? null : await this.#ledger.entry(ref);
-    if (row !== null && Number(row.deliveries) >= max_deliver) return this.nack(ref, { lease, reason });
+    if (row !== null && Number(row.deliveries) >= max_deliver) {
+      return this.#nack(ref, { lease, reason, cause: "max_deliver" });
+    }
     const due_ms = delay_ms === 0 ? 0 : Math.ceil(this.#clock.epochMs() + delay_ms);
-    const settled = await this.#ledger.postpone(ref, lease, due_ms, is_uncounted ? "undelivered" : "free");
+    const how = is_uncounted ? "undelivered" : "free";
+    const { is_new, ...settled } = await this.#ledger.postpone(ref, lease, due_ms, how);
+    if (is_new) this.#observer?.settled(ref, "requeued");
     await this.#settleCarried(ref, { delay_ms });
     if (due_ms === 0) this.#watchers.wake(ref);
     else this.#watchers.wakeAt(ref, due_ms);
@@ -103,9 +130,10 @@ export abstract class LedgerBus implements port.Bus {
   }
 
   async extend(ref: port.EntryRef, { lease, lease_ms }: { readonly lease: string; readonly lease_ms: number }) {
-    const settled = await this.#ledger.postpone(ref, lease, Math.ceil(this.#clock.epochMs() + lease_ms), "held");
+    const until_ms = Math.ceil(this.#clock.epochMs() + lease_ms);
+    const { state, is_dead } = await this.#ledger.postpone(ref, lease, until_ms, "held");
     await this.#settleCarried(ref, "held");
-    return settled;
+    return { state, is_dead };
   }
 
   async read(key: port.InboxKey, options: port.ReadOptions): Promise<port.Entry[]> {
@@ -228,17 +256,26 @@ export abstract class LedgerBus implements port.Bus {
     }));
   }
 
+  async #nack(ref: port.EntryRef, failure: Failure): Promise<port.Settled> {
+    const settled = await this.#fail(ref, failure);
+    this.#watchers.wake(ref);
+    return settled;
+  }
+
   /** Fails an entry; its envelope is taken from the carrier before, because a dead letter is the last copy. */
-  async #fail(ref: port.EntryRef, lease: string | null, reason: string): Promise<port.Settled> {
+  async #fail(ref: port.EntryRef, { lease, reason, cause }: Failure): Promise<port.Settled> {
     const [inbox, entry] = [await this.#inboxes.find(ref), await this.#ledger.entry(ref)];
     const rows = entry === null || Number(entry.state) !== UNREAD ? [] : await this.#load([Number(entry.id)]);
     const envelopes = inbox === null ? new Map<number, Uint8Array>() : await this.#envelopes(inbox, rows, false);
     const lost = rows.filter(({ id }) => !envelopes.has(Number(id))).map(({ id }) => Number(id));
     if (inbox !== null && lost.length > 0) await this.#ledger.lose(inbox, lost);
-    const settled = await this.#ledger.fail(ref, lease, reason, envelopes.values().next().value ?? null);
+    const envelope = envelopes.values().next().value ?? null;
+    const { is_new, ...settled } = await this.#ledger.fail(ref, lease, reason, envelope);
+    if (is_new) {
+      this.#observer?.settled(ref, "failed");
+      this.#observer?.died(ref, reason, cause);
+    }
     await this.#settleCarried(ref, "failed");
-    // A nack that is repeated makes no other dead letter.
-    if (rows.length > 0) this.#onDead?.(ref, reason);
     return settled;
   }
 
@@ -267,7 +304,8 @@ export abstract class LedgerBus implements port.Bus {
     if (row === undefined) return;
     // Its receiver may ack it at this very moment: then it is not dead.
     const lease = Number(row.lease) > 0 ? leaseName(Number(row.lease)) : null;
-    await this.#fail({ ...key, msg_id: String(row.msg_id) }, lease, "max_deliver").catch((error) => {
+    const why = { lease, reason: "max_deliver", cause: "max_deliver" } as const;
+    await this.#fail({ ...key, msg_id: String(row.msg_id) }, why).catch((error) => {
       if (!(error instanceof AppError) || error.code !== "WRONG_STATE") throw error;
     });
   }

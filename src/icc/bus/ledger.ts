@@ -59,17 +59,26 @@ export interface LedgerOptions {
   readonly store: Store;
   readonly inboxes: Inboxes;
   readonly clock: Clock;
+  /** Entries have expired. Never throws. */
+  readonly onExpired: (count: number) => void;
+}
+
+/** `is_new`: this call has settled it. */
+interface LedgerSettled extends Settled {
+  readonly is_new: boolean;
 }
 
 export class Ledger {
   readonly #store: Store;
   readonly #inboxes: Inboxes;
   readonly #clock: Clock;
+  readonly #onExpired: LedgerOptions["onExpired"];
 
-  constructor({ store, inboxes, clock }: LedgerOptions) {
+  constructor({ store, inboxes, clock, onExpired }: LedgerOptions) {
     this.#store = store;
     this.#inboxes = inboxes;
     this.#clock = clock;
+    this.#onExpired = onExpired;
   }
 
   /** Writes an entry, with the envelope unless the carrier has taken it. Rejects as `Bus.publish`. */
@@ -132,7 +141,9 @@ export class Ledger {
   async lose(inbox: InboxState, ids: readonly number[]): Promise<void> {
     const sql = `UPDATE icc_entries SET state = ${EXPIRED}, due_ms = 0, lease = 0 WHERE id = ? AND state = 0`;
     const { changes } = await this.#store.write(ids.map((id) => ({ sql, args: [id] })));
-    inbox.unread_count -= changes.filter((count) => count === 1).length;
+    const lost_count = changes.filter((count) => count === 1).length;
+    inbox.unread_count -= lost_count;
+    this.#onExpired(lost_count);
   }
 
   /** The numbers of the carrier that entries have, within a range, and the highest of all. */
@@ -210,7 +221,7 @@ export class Ledger {
   }
 
   /** Acks an entry; one that moves the version also past its time. Rejects as `Bus.ack`. */
-  async ack(ref: EntryRef, lease: string | null, moves_version: boolean): Promise<Settled> {
+  async ack(ref: EntryRef, lease: string | null, moves_version: boolean): Promise<LedgerSettled> {
     const inbox = await this.#existing(ref);
     const now_ms = moves_version ? 0 : this.#clock.epochMs();
     const statements: Statement[] = [
@@ -231,7 +242,7 @@ export class Ledger {
   }
 
   /** Fails an entry and makes it a dead letter; `envelope` where a server has it. Rejects as `Bus.nack`. */
-  async fail(ref: EntryRef, lease: string | null, reason: string, envelope: Uint8Array | null): Promise<Settled> {
+  async fail(ref: EntryRef, lease: string | null, reason: string, envelope: Uint8Array | null): Promise<LedgerSettled> {
     const inbox = await this.#existing(ref);
     const now_ms = this.#clock.epochMs();
     const row = await this.entry(ref);
@@ -258,7 +269,7 @@ export class Ledger {
     lease: string | null,
     due_ms: number,
     how: "held" | "free" | "undelivered",
-  ): Promise<Settled> {
+  ): Promise<LedgerSettled> {
     const inbox = await this.#existing(ref);
     const now_ms = this.#clock.epochMs();
     const statements: Statement[] = [
@@ -422,17 +433,17 @@ export class Ledger {
     ref: EntryRef,
     inbox: InboxState,
     { statements, state, is_dead }: { statements: readonly Statement[]; state: EntryState; is_dead: boolean },
-  ): Promise<Settled> {
+  ): Promise<LedgerSettled> {
     // An ack that a power cut takes is a message that comes again; a dead letter is the last copy.
     const { conflict } = await this.#store.write(statements, { durable: is_dead });
     if (conflict === null) {
       if (state !== "unread") inbox.unread_count--;
-      return { state, is_dead };
+      return { state, is_dead, is_new: true };
     }
     const row = await this.entry(ref);
     if (row === null) throw noEntry(ref);
     const found = stateAt(row, this.#clock.epochMs());
-    if (found === state && state !== "unread") return { state, is_dead: state === "failed" };
+    if (found === state && state !== "unread") return { state, is_dead: state === "failed", is_new: false };
     throw new AppError(
       "WRONG_STATE",
       found === "unread"

@@ -13,6 +13,8 @@
  * B7. Tenants share nothing: an inbox, an id or a number of another tenant is one that does not exist.
  */
 
+import type { DeadCause, Settlement } from "../observer.ts";
+
 export const ENTRY_STATES = ["unread", "acked", "failed", "expired"] as const;
 /** `unread` includes entries that a receiver holds. The others are final. */
 export type EntryState = (typeof ENTRY_STATES)[number];
@@ -145,6 +147,19 @@ export interface BusHealth {
   readonly is_ready: boolean;
   /** Reason why it is not ready, for the operator; null: it is ready. */
   readonly problem: string | null;
+}
+
+/** Told of changes of entries after their commits. No method throws. */
+export interface BusObserver {
+  /** A publish has ended; null: it was refused. */
+  published(message: Outgoing, published: Published | null, error: unknown, duration_ms: number): void;
+  /** Entries were delivered by a receive that began at a monotonic time. */
+  delivered(deliveries: readonly Delivery[], begun_ms: number): void;
+  /** An entry was settled, or given back; a repeated ack tells nothing. */
+  settled(ref: EntryRef, how: Settlement): void;
+  /** An entry has become a dead letter. */
+  died(ref: EntryRef, reason: string, cause: DeadCause): void;
+  expired(count: number): void;
 }
 
 export interface Bus {

@@ -21,6 +21,8 @@ export interface PruningOptions {
   readonly inboxes: Inboxes;
   readonly ledger: Ledger;
   readonly carrier: Carrier | null;
+  /** Entries have expired. Never throws. */
+  readonly onExpired: (count: number) => void;
 }
 
 export class Pruning {
@@ -29,14 +31,16 @@ export class Pruning {
   readonly #inboxes: Inboxes;
   readonly #ledger: Ledger;
   readonly #carrier: Carrier | null;
+  readonly #onExpired: PruningOptions["onExpired"];
   #last_inbox_no = 0;
 
-  constructor({ store, clock, inboxes, ledger, carrier }: PruningOptions) {
+  constructor({ store, clock, inboxes, ledger, carrier, onExpired }: PruningOptions) {
     this.#store = store;
     this.#clock = clock;
     this.#inboxes = inboxes;
     this.#ledger = ledger;
     this.#carrier = carrier;
+    this.#onExpired = onExpired;
   }
 
   async step(): Promise<void> {
@@ -73,8 +77,10 @@ export class Pruning {
         args: [id ?? 0],
       })),
     );
+    const expired_count = changes.filter((count) => count === 1).length;
     const inbox = await this.#inboxes.find(key);
-    if (inbox !== null) inbox.unread_count -= changes.filter((count) => count === 1).length;
+    if (inbox !== null) inbox.unread_count -= expired_count;
+    this.#onExpired(expired_count);
   }
 
   /** Deletes the first entries of an inbox as long as they meet a condition, until `isEnough` or a bounded number. */
@@ -111,10 +117,13 @@ export class Pruning {
       },
     ]);
     const inbox = await this.#inboxes.find(key);
+    const unread_count = going.filter(({ state }) => Number(state) === 0).length;
     if (inbox !== null && changes.length > 0) {
       inbox.tenant.bytes -= bytes;
-      inbox.unread_count -= going.filter(({ state }) => Number(state) === 0).length;
+      inbox.unread_count -= unread_count;
     }
+    // An unread entry goes for its age alone.
+    if (changes.length > 0) this.#onExpired(unread_count);
     // The carrier deletes old envelopes by itself.
     if (this.#carrier !== null && condition === SETTLED) {
       const carried = going.flatMap(({ carried_seq }) => (carried_seq === null ? [] : [Number(carried_seq)]));
