@@ -139,7 +139,7 @@ export class MessageSeries implements MessageObserver {
       });
     };
     gauge("bus_ready", "1 if the bus takes messages, otherwise 0.", ({ is_ready }) => (is_ready ? 1 : 0), true);
-    gauge("waits", "Receives and requests that wait for messages.", ({ waits_count }) => waits_count);
+    gauge("waits", "Receives, requests and watches that wait.", ({ waits_count }) => waits_count);
     gauge("sockets", "Containers with a message socket.", ({ sockets_count }) => sockets_count);
     const connections = "Open connections to message sockets.";
     gauge("socket_connections", connections, ({ connections_count }) => connections_count);
