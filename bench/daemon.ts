@@ -12,6 +12,7 @@ import { volatileDirectory } from "../src/base/config.ts";
 import { LIMITS } from "../src/base/limits.ts";
 import type { InvocationRecord } from "../src/functions/schema.ts";
 import { helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../src/installation/paths.js";
+import { START_FLAGS } from "../test/support/start-flags.ts";
 import { machineMs, until } from "./clock.ts";
 import { Connection, type Reply, requestBytes } from "./http.ts";
 
@@ -20,7 +21,6 @@ const STOP_TIMEOUT_MS = 40_000;
 const POLL_MS = 2;
 /** For a profile: `HEARTH_BENCH_NODE_FLAGS="--cpu-prof --cpu-prof-dir=/tmp/profiles" npm run bench -- --only warm`. */
 const NODE_FLAGS = process.env.HEARTH_BENCH_NODE_FLAGS?.split(" ") ?? [];
-const START_FLAGS = startFlags();
 const KEY = "hk_bench_0123456789abcdef0123456789abcdef";
 const HEADERS = { "x-api-key": KEY };
 
@@ -50,14 +50,6 @@ export interface FunctionSpec {
   readonly min_instances?: number;
   readonly max_instances?: number;
   readonly environment?: Readonly<Record<string, string>>;
-}
-
-/** Flags of Node in `npm start`. */
-function startFlags(): readonly string[] {
-  const text = readFileSync(join(PROJECT_DIR, "src/setup/start.sh"), "utf8");
-  const [, flags] = /\.bin\/node((?: --\S+)*) src\/main\.js/.exec(text) ?? [];
-  if (flags === undefined) throw new Error("src/setup/start.sh starts no src/main.js");
-  return flags.split(" ").filter((flag) => flag !== "");
 }
 
 /** Where set-up has put the helper and the image: the same settings as the daemon's. */

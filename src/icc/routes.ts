@@ -113,6 +113,7 @@ function aboutRoutes({ icc }: IccRoutesOptions) {
       summary: "Lists the tenant's inboxes with their counts, by name.",
       query: shapes.streamsQuery,
       response: shapes.streams,
+      errors: READ_ERRORS,
       example: { response: SAMPLES.streams },
       handler: ({ caller, query }) => icc.streams(caller.tenant_id, query),
     }),

@@ -21,6 +21,7 @@ import { type Config, volatileDirectory } from "../../src/base/config.ts";
 import { buildahCommand, helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../../src/installation/paths.js";
 import { checkAnswer } from "./answers.ts";
 import { bridgeOf, ownSubnet, tagOf } from "./networks.ts";
+import { START_FLAGS } from "./start-flags.ts";
 
 export const KEY = "test-key-0123456789abcdef";
 
@@ -167,7 +168,7 @@ export class Daemon {
     // The default is the next port, which a client's connection may have.
     if (this.#services_port === 0) this.#services_port = await freePort();
     this.url = `http://127.0.0.1:${this.#port}`;
-    const child = spawn(NODE_PATH, ["src/main.js"], {
+    const child = spawn(NODE_PATH, [...START_FLAGS, "src/main.js"], {
       cwd: PROJECT_DIR,
       stdio: ["ignore", "pipe", "pipe"],
       env: {
