@@ -69,7 +69,7 @@ export interface PeerOptions {
 /** The bundle's parts that name a place on this machine. */
 interface Config {
   readonly root: { path: string };
-  readonly mounts: { source: string }[];
+  mounts: { source: string }[];
   readonly linux: { cgroupsPath: string; namespaces: { readonly type: string; path?: string }[] };
 }
 
@@ -134,6 +134,8 @@ export class PeerContainers {
     config.root.path = root;
     config.linux.cgroupsPath = `/${this.#name}/${id}`;
     config.linux.namespaces = config.linux.namespaces.filter(({ type }) => type !== "user");
+    // The daemon's socket of messages is no part of what a script starts.
+    config.mounts = config.mounts.filter(({ source }) => source !== join(path, "icc"));
     const network = config.linux.namespaces.find(({ type }) => type === "network");
     if (has_network && network !== undefined) network.path = `/run/netns/${id}`;
     else delete network?.path;

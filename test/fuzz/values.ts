@@ -66,6 +66,8 @@ const TAME: Readonly<Record<string, readonly unknown[]>> = {
   registry_username: [null],
   registry_password: [null],
   path: ["f", "d/e"],
+  wait_ms: [0, 1, 50],
+  timeout_ms: [1, 50, 5_000],
 };
 
 /** Text that programs have stumbled over. */

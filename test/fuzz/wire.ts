@@ -1,8 +1,9 @@
 /** HTTP/1.1 by hand: what is sent is sent as it is, and a connection is kept for the next request. */
 import { connect, type Socket } from "node:net";
+import { LIMITS } from "../../src/base/limits.ts";
 
-/** Whatever is asked is answered or refused by then. */
-const ANSWER_MS_MAX = 30_000;
+/** Whatever is asked is answered or refused by then, also what waits for messages. */
+const ANSWER_MS_MAX = LIMITS.message_wait_ms_max + 30_000;
 
 export interface WireAnswer {
   readonly status: number;
