@@ -1,6 +1,6 @@
 /** Bounds of actions that the platform applies, and of the tenants' keys and values: part of `LIMITS`, with the same rules. */
 export const ACTION_LIMITS = {
-  /** Containers on which the platform applies an action at the same time, of one tenant and of all. */
+  /** Containers on which the platform applies an action at the same time, of one tenant and of all; one of each tenant always. */
   actions_per_tenant_at_once: 4,
   actions_at_once: 64,
   /** An action is held for so long, and its lease prolonged three times in it: after a crash it is applied again this late. */

@@ -26,7 +26,10 @@ export const ICC_LIMITS = {
   message_copies_bytes_max: 64 * 1024 * 1024,
   /** Function bindings of a tenant; each publish of the tenant is matched against them. */
   tenant_bindings_max: 100,
-  /** Calls in flight of one binding, of all bindings of a tenant, and of all bindings of the node; each holds a message. */
+  /**
+   * Calls in flight of one binding, of all bindings of a tenant, and of all bindings of the node, above which each tenant still has
+   * one. Each call holds a message.
+   */
   binding_concurrency_default: 4,
   binding_concurrency_max: 16,
   tenant_binding_calls_max: 32,

@@ -1,6 +1,7 @@
 /**
  * Places for work on inboxes: one at a time of each, a bounded number of each tenant and of all. Tenants take turns, and so do
- * the inboxes of a tenant, one piece of work at a time, so that a long queue of one holds up no other.
+ * the inboxes of a tenant, one piece of work at a time, so that a long queue of one holds up no other. A tenant without a place gets
+ * one even if all are taken: long work of others never holds it up.
  */
 import type { InboxKey } from "../bus/port.ts";
 
@@ -54,11 +55,13 @@ export class Places {
   #fill(): void {
     const { each_max, all_max } = this.#options;
     let isFull = false;
-    while (!isFull && this.#running.size < all_max) {
+    while (!isFull) {
       isFull = true;
       for (const [tenant_id, tenant] of this.#tenants) {
         const [next] = tenant.waiting.values();
-        if (next === undefined || tenant.running_count >= each_max) continue;
+        const { running_count } = tenant;
+        const hasPlace = running_count < each_max && (running_count === 0 || this.#running.size < all_max);
+        if (next === undefined || !hasPlace) continue;
         tenant.waiting.delete(next.inbox);
         // Behind the others.
         this.#tenants.delete(tenant_id);

@@ -1,4 +1,7 @@
-/** Places for calls of bindings: so many of each tenant and so many in all. Tenants that wait take turns. */
+/**
+ * Places for calls of bindings: so many of each tenant and so many in all. Tenants that wait take turns. A tenant without a
+ * place gets one even if all are taken, so that long calls of some tenants never hold up another.
+ */
 export class Slots {
   readonly #all_max: number;
   readonly #tenant_max: number;
@@ -34,9 +37,8 @@ export class Slots {
 
   #grant(): void {
     for (const [tenant_id, waiters] of this.#waiting) {
-      if (this.#count >= this.#all_max) return;
       const own = this.#counts.get(tenant_id) ?? 0;
-      if (own >= this.#tenant_max) continue;
+      if (own >= this.#tenant_max || (own > 0 && this.#count >= this.#all_max)) continue;
       const next = waiters.shift();
       this.#waiting.delete(tenant_id);
       // The loop comes to it again, after all others.
