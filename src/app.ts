@@ -270,6 +270,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
       },
       gpus: () => engine.gpus.states(),
       services: () => published.services.serving(),
+      messages: () => ({ backend: messaging.icc.bus.backend, is_ready: messaging.icc.bus.health().is_ready }),
     },
     functions: { functions, invoker, invocations, pool, code, operations, snapshot_versions },
     containers: { containers, engine, execs, shares, jobs, verbs, operations, clock, ...views },

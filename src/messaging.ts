@@ -40,7 +40,7 @@ interface Parts {
   readonly store: Store;
   readonly node: StoredNode;
   readonly quotas: Quotas;
-  readonly events: Pick<Events, "emit">;
+  readonly events: Pick<Events, "emit" | "write">;
   readonly containers: Containers;
   readonly execs: Execs;
   readonly rates: RateLimiter;
@@ -52,7 +52,7 @@ export function makeMessaging(parts: Parts) {
   const { config, clock, ids, log, store, node, containers, execs, metrics } = parts;
   const observer = new Observation({ observer: metrics.messages, onDead: tellDead(parts) });
   const bus = openBus({ ...parts, observer, server: config.nats_server, tag: node.id });
-  const grants = new Grants(store);
+  const grants = new Grants(store, parts.events);
   const replies = new Replies();
   const waits = new Waits();
   const states = new States({ store, clock });

@@ -36,6 +36,7 @@ const CONCERNS: Readonly<Record<string, readonly string[]>> = {
   icc: [
     "engine",
     "store",
+    "events",
     "containers",
     "protobufjs/minimal.js",
     "lru-cache",

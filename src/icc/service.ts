@@ -251,7 +251,7 @@ export class Icc {
 
   async grant(tenant_id: string, container: string, level: PermissionLevel) {
     const { inbox } = await this.container(tenant_id, container);
-    await this.#options.grants.set(inbox, level);
+    await this.#options.grants.set(tenant_id, inbox, level);
     return this.permission(tenant_id, inbox);
   }
 

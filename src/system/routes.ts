@@ -20,6 +20,7 @@ export interface SystemRoutesOptions {
   readonly engine: () => Promise<EngineInfo>;
   readonly gpus: () => Promise<GpuStates>;
   readonly services: () => SystemInfo["published_services"];
+  readonly messages: () => SystemInfo["messages"];
 }
 
 export function systemRoutes(options: SystemRoutesOptions) {
@@ -57,6 +58,7 @@ export function systemRoutes(options: SystemRoutesOptions) {
         engine: await options.engine(),
         ...gpusFor(caller, await options.gpus()),
         published_services: options.services(),
+        messages: options.messages(),
         features: FEATURES,
         limits,
       }),

@@ -25,6 +25,7 @@ const info: z.output<typeof systemInfo> = {
   gpus: [],
   gpu_warnings: [],
   published_services: { mode: "on", listen: "127.0.0.1:8701", reason: null },
+  messages: { backend: "embedded", is_ready: true },
   features: FEATURES,
   limits: { body_bytes_max: "8388608", list_limit_max: "1000", drain_ms: "20000" },
 };

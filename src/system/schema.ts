@@ -63,6 +63,13 @@ const publishedServices = z.object({
   reason: z.string().nullable().describe("Reason if published services are unavailable."),
 });
 
+const messages = z.object({
+  backend: z
+    .enum(["embedded", "jetstream"])
+    .describe("embedded: the store keeps messages. jetstream: NATS servers keep them, by the setting HEARTH_NATS_URL."),
+  is_ready: z.boolean().describe("False while the NATS servers do not answer; GET /api/icc/health has the reason."),
+});
+
 const named = z.record(z.string(), z.string());
 
 export const systemInfo = z
@@ -81,6 +88,7 @@ export const systemInfo = z
       .readonly()
       .describe("Faults of the CDI files that describe the GPUs; always empty for a tenant."),
     published_services: publishedServices.describe("Listener of published services."),
+    messages: messages.describe("Messages between containers."),
     features: named.describe("Features of this daemon, each with a note."),
     limits: named.describe("Limits and defaults by name, as text."),
   })
@@ -103,6 +111,7 @@ export const FEATURES = {
   api_access: "handlers may call the API",
   containers: "with files, addresses, logs, terminals and published ports",
   gpus: "described by CDI files, each held by one container or instance at a time",
+  messages: "durable, between containers and to functions: see messages.backend",
   volumes: "with quotas, files and archives",
   user_namespaces: "of containers, if this machine supports them: see engine.user_namespaces",
   adoption: "instances and containers survive daemon restarts",

@@ -28,7 +28,7 @@ describe("hostile messages", () => {
         bus,
         clock: systemClock,
         ids,
-        grants: new Grants(store),
+        grants: new Grants(store, { write: (statements) => store.write(statements) }),
         replies: new Replies(),
         states: new States({ store, clock: systemClock }),
       },

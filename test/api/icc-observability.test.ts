@@ -1,4 +1,4 @@
-/** Metrics of messages as a scraper reads them from a real daemon with two tenants. */
+/** Metrics and events of messages from a real daemon with two tenants. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
 import { scrape } from "../support/metrics.ts";
@@ -79,5 +79,48 @@ describe("the metrics of messages", () => {
     }
     expect(await seriesOf(KEY)).toEqual(before);
     expect(await seriesOf(other)).toEqual([]);
+  });
+});
+
+describe("a change of a container's permission", () => {
+  interface Activity {
+    readonly event_type: string;
+    readonly container_id: string | null;
+    readonly data: Readonly<Record<string, unknown>>;
+  }
+
+  const changes = async (key: string): Promise<readonly Activity[]> => {
+    const { body } = await daemon.call("GET", "/api/activity?limit=50", undefined, { "x-api-key": key });
+    return body.activities.filter(({ event_type }: Activity) => event_type === "permission_changed").reverse();
+  };
+
+  it("emits one event for its tenant alone, and a repeated one or a refused one none", async () => {
+    const { container_id } = (await post("/api/containers", { name: "granted" })).answer;
+    const path = `/api/icc/containers/${container_id}/permission`;
+    const put = async (permission_level: string, at = path, key = KEY) =>
+      (await daemon.call("PUT", at, { permission_level }, { "x-api-key": key })).status;
+    const levels = ["READ_ONLY", "EXECUTE", "EXECUTE", "ADMIN", "READ_ONLY"];
+    for (const level of levels) expect(await put(level)).toBe(200);
+    expect(await put("ADMIN", path, other)).toBe(404);
+    expect(await put("ANYTHING")).toBe(400);
+    expect(await put("ADMIN", "/api/icc/containers/queue:jobs/permission")).toBe(400);
+    expect(await Promise.all(["FULL", "FULL", "FULL"].map((level) => put(level)))).toEqual([200, 200, 200]);
+    const told = await changes(KEY);
+    expect(told.map(({ data }) => data.permission_level)).toEqual(["EXECUTE", "ADMIN", "READ_ONLY", "FULL"]);
+    expect(new Set(told.map((one) => one.container_id))).toEqual(new Set([container_id]));
+    expect(await changes(other)).toEqual([]);
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
+    expect(await put("ADMIN")).toBe(404);
+    expect(await changes(KEY)).toHaveLength(4);
+  });
+});
+
+describe("the description of a daemon", () => {
+  it("names the backend of messages, for each tenant", async () => {
+    for (const key of [KEY, other]) {
+      const { body } = await daemon.call("GET", "/api/system/info", undefined, { "x-api-key": key });
+      expect(body.messages).toEqual({ backend: "embedded", is_ready: true });
+      expect(body.features.messages).toContain("between containers");
+    }
   });
 });
