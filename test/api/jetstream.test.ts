@@ -1,6 +1,7 @@
 /** A daemon with HEARTH_NATS_URL: messages through the API on a real nats-server, which is killed and comes again. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Daemon } from "../support/daemon.ts";
+import { scrape } from "../support/metrics.ts";
 import { TestNatsServer } from "../support/nats-server.ts";
 
 const PASSWORD = "nats-password-1";
@@ -43,7 +44,11 @@ describe("a daemon with HEARTH_NATS_URL", () => {
     const refused = await send("j4");
     expect(refused).toMatchObject({ status: 503, body: { error_code: "SERVICE_UNAVAILABLE" } });
     // Other concerns work on.
-    expect((await daemon.call("GET", "/api/system/info")).status).toBe(200);
+    const info = await daemon.call("GET", "/api/system/info");
+    expect(info).toMatchObject({ status: 200, body: { messages: { backend: "jetstream", is_ready: false } } });
+    const metrics = await scrape(daemon);
+    expect(metrics.of("hearth_message_bus_ready", { backend: "jetstream" })).toBe(0);
+    expect(metrics.of("hearth_messages_refused_total", { error_code: "SERVICE_UNAVAILABLE" })).toBe(1);
 
     await daemon.stop("SIGKILL");
     await daemon.start(settings());
