@@ -4,6 +4,7 @@ import { publicText } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import { rewriteEnvelope } from "./envelope/envelope.ts";
+import { refuse } from "./envelope/refusal.ts";
 import type { Accepted, Content, Publishing, Sender } from "./publishing.ts";
 
 export interface BroadcastTargets {
@@ -75,6 +76,15 @@ async function each<Item, Result>(
   return results;
 }
 
+const copyId = (msg_id: string, index: number): string => `${msg_id}-${index + 1}`;
+
+/** Throws INVALID_ARGUMENT if the id of a copy would be longer than an id may be. */
+function checkIds(msg_id: string, count: number): void {
+  const suffix = copyId("", Math.max(count, 1) - 1);
+  const max = LIMITS.icc_id_bytes_max - suffix.length;
+  if (Buffer.byteLength(msg_id) > max) refuse("msg_id", `must be at most ${max} bytes: copies have '${suffix}' added`);
+}
+
 export class Broadcasts {
   readonly #options: BroadcastsOptions;
 
@@ -88,6 +98,7 @@ export class Broadcasts {
     const { tenant_id } = sender;
     const names = await this.#targets(tenant_id, targets);
     const model = await publishing.check(sender, content);
+    checkIds(model.envelope.msg_id, names.length);
     const request_id = model.envelope.request_id || ids.next("req");
     const sent_at = Math.floor(clock.epochMs());
     const causation_id = model.envelope.causation_id || model.envelope.msg_id;
@@ -96,7 +107,7 @@ export class Broadcasts {
       names,
       Math.min(Math.max(at_once, 1), LIMITS.broadcast_copies_at_once),
       async (target, i): Promise<BroadcastResult> => {
-        const msg_id = `${model.envelope.msg_id}-${i + 1}`;
+        const msg_id = copyId(model.envelope.msg_id, i);
         try {
           const address = await publishing.resolve(tenant_id, target);
           const to = address.text;

@@ -223,6 +223,14 @@ describe("a broadcast", () => {
     expect(some.body.results[2]).toMatchObject({ target: "unknown", result: null });
   });
 
+  it("refuses an id that its copies could not have, and publishes nothing", async () => {
+    const refused = await post("/api/icc/messages/broadcast", { envelope_b64: b64({ msg_id: "m".repeat(255) }) });
+    expect(refused).toMatchObject({ status: 400, body: { error_code: "INVALID_ARGUMENT" } });
+    expect(refused.body.error).toMatch(/^msg_id must be at most 254 bytes/);
+    const longest = await post("/api/icc/messages/broadcast", { envelope_b64: b64({ msg_id: "m".repeat(254) }) });
+    expect(longest).toMatchObject({ status: 200, body: { failed: 0 } });
+  });
+
   it("runs a command in each", async () => {
     const { body } = await post("/api/icc/exec/broadcast", {
       command: ["sh", "-c", "hostname; exit 3"],
