@@ -84,6 +84,7 @@ export const SAMPLES = {
   replayed: { replayed: 1, messages: [published] },
   dead: {
     stream: "JETS_DLQ",
+    last_seq: 1,
     messages: [
       {
         ...{ msg_id: published.msg_id, stream: "JETS_DLQ", stream_seq: 1, envelope_b64: ENVELOPE, envelope_summary },

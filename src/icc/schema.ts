@@ -263,6 +263,7 @@ export const replayed = z
 export const deadLetters = z
   .object({
     stream: z.string().describe("Name of the stream."),
+    last_seq: z.int().describe("Number of the tenant's last dead letter; 0: none yet."),
     messages: z
       .array(
         z

@@ -204,11 +204,13 @@ export class Icc {
     tenant_id: string,
     { from_seq, limit, include_message }: Pick<ReadInput, "from_seq" | "limit" | "include_message">,
   ) {
-    const letters = await this.#options.bus.deadLetters(tenant_id, {
+    const { bus } = this.#options;
+    const last_seq = await bus.lastDead(tenant_id);
+    const letters = await bus.deadLetters(tenant_id, {
       from_seq: from_seq ?? 1,
       entries_max: limit ?? LIMITS.entries_read_default,
     });
-    return { stream: DEAD_STREAM, messages: letters.map((letter) => deadItem(letter, include_message)) };
+    return { stream: DEAD_STREAM, last_seq, messages: letters.map((letter) => deadItem(letter, include_message)) };
   }
 
   /** Publishes a dead letter again, to its inbox or another. Rejects with NOT_FOUND, and as `publish`. */

@@ -195,6 +195,7 @@ describe("dead letters", () => {
       .toMatchObject([{ event_type: "dead_lettered", container_id: a, data: { inbox: a, reason: "cannot" } }]);
     const { body } = await get("/api/icc/dlq");
     const letter = body.messages.at(-1);
+    expect(body.last_seq).toBe(letter.stream_seq);
     expect(letter).toMatchObject({ container_id: a, reason: "cannot", stream: "JETS_DLQ", replayed_at: null });
     const again = await post(`/api/icc/dlq/${letter.stream_seq}/replay`);
     expect(again.body).toMatchObject({ container_id: a, duplicate: false });

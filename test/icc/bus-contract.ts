@@ -160,7 +160,9 @@ export function busContract(open: () => Promise<OpenedBus>): void {
 
   it("makes a dead letter of a nack, with its number in the inbox", async () => {
     const [, id = ""] = await publish(2);
+    expect(await bus().lastDead("acme")).toBe(0);
     await bus().nack({ ...KEY, msg_id: id }, { ...ANY, reason: "bad input" });
+    expect([await bus().lastDead("acme"), await bus().lastDead("other")]).toEqual([1, 0]);
     const [dead, ...others] = await bus().deadLetters("acme", { from_seq: 1, entries_max: 10 });
     expect(others).toEqual([]);
     expect(dead).toMatchObject({ dead_seq: 1, inbox: "ctr_one", stream_seq: 2, msg_id: id, reason: "bad input" });

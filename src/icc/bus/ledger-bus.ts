@@ -188,6 +188,11 @@ export abstract class LedgerBus implements port.Bus {
     return row === null ? null : toDeadLetter(row, bytesOf(row.envelope));
   }
 
+  async lastDead(tenant_id: string): Promise<number> {
+    const sql = "SELECT dead_last_seq FROM icc_tenants WHERE tenant_id = ?";
+    return Number((await this.#store.readOne(sql, [tenant_id]))?.dead_last_seq ?? 0);
+  }
+
   async noteReplay(tenant_id: string, dead_seq: number): Promise<void> {
     const { tenant_no } = await this.#inboxes.tenant(tenant_id);
     await this.#store.write([

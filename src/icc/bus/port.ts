@@ -205,6 +205,8 @@ export interface Bus {
     options: { readonly from_seq: number; readonly entries_max: number },
   ): Promise<DeadLetter[]>;
   deadLetter(tenant_id: string, dead_seq: number): Promise<DeadLetter | null>;
+  /** Number of the tenant's last dead letter; 0: none yet. */
+  lastDead(tenant_id: string): Promise<number>;
   /** Notes that a dead letter was published again. */
   noteReplay(tenant_id: string, dead_seq: number): Promise<void>;
   /**
