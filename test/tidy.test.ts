@@ -100,6 +100,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     "src/containers/exec/schema.ts",
     "src/containers/network/schema.ts",
     "src/files/schema.ts",
+    "src/icc/schema.ts",
     "src/secrets/schema.ts",
     "src/volumes/schema.ts",
     "src/operations/schema.ts",

@@ -1,7 +1,7 @@
 /** Activity: operations, which can be cancelled while they run, and the newest events. */
 import { containerHash } from "./addresses.js";
 import { h, setText, show } from "./dom.js";
-import { age, dateTime, timeOfDay } from "./format.js";
+import { age, dateTime, seenText, timeOfDay } from "./format.js";
 import { operationsOf } from "./resources.js";
 import { followedList, table, tableRow } from "./table.js";
 import { reported } from "./view.js";
@@ -81,7 +81,7 @@ function eventRow({ name, event_type, at, data }) {
   const about = NAMES.map((key) => data[key]).find((value) => typeof value === "string" && value !== "") ?? "";
   const rest = Object.entries(data)
     .filter(([key, value]) => !HIDDEN.includes(key) && value !== null && typeof value !== "object")
-    .map(([key, value]) => `${key} ${value}`)
+    .map(([key, value]) => seenText(`${key} ${value}`))
     .join(", ");
   const element = tableRow(EVENT_COLUMNS, [
     h("time", { text: timeOfDay(at), title: dateTime(at) }),

@@ -16,6 +16,12 @@ export const changesHash = (container) => `${containerHash(container)}/changes`;
 /** @param {string} snapshot its id */
 export const snapshotHash = (snapshot) => `#/snapshots/${encodeURIComponent(snapshot)}`;
 
+/** An inbox of a container, a queue or a topic. Others, as those of bindings, have none. @param {string} inbox */
+export function inboxHash(inbox) {
+  if (/^(queue|topic):/.test(inbox)) return `#/messages/${encodeURIComponent(inbox)}`;
+  return inbox.includes(":") ? null : containerHash(inbox);
+}
+
 /** @param {string} volume */
 export const volumeHash = (volume) => `#/volumes/${encodeURIComponent(volume)}`;
 

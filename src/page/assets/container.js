@@ -14,6 +14,7 @@ import { portText, stateKind, stateText, uptime } from "./containers.js";
 import { askName, confirm } from "./dialogs.js";
 import { h, setText, show } from "./dom.js";
 import { dateTime, epochSeconds } from "./format.js";
+import { inboxCard } from "./inbox.js";
 import { processesCard, usageCard } from "./processes.js";
 import { containersOf, servicesOf, snapshotsOf } from "./resources.js";
 import { unlessRefused, untilDeleted } from "./view.js";
@@ -250,8 +251,9 @@ export function containerView(context, id) {
   const network = networkCard(context, idOf);
   const services = servicesCard(context, () => shown, moved);
   const snapshots = snapshotsCard(context, () => shown, moved);
+  const inbox = inboxCard(context, idOf);
   const side = h("div", { class: "side" }, usage.element, about.element);
-  const others = [processes.element, services.element, network.element, snapshots.element];
+  const others = [processes.element, services.element, network.element, snapshots.element, inbox.element];
   const below = h("div", { class: "stack" }, ...others);
   const body = h("div", { class: "detail" }, run.element, log.element, side, below);
   const element = h("div", { hidden: true }, top.element, body);
@@ -285,6 +287,7 @@ export function containerView(context, id) {
     const listed = await unlessRefused(servicesOf(context.api).ofContainer(record.container_id, SERVICES_MAX));
     const taken = await unlessRefused(snapshotsOf(context.api).ofContainer(record.container_id, SNAPSHOTS_MAX));
     if (change === change_count) draw(record, metrics, found?.processes ?? [], listed, taken);
+    show(inbox.element, (await unlessRefused(inbox.refresh())) !== null);
   };
   return {
     element: h("div", {}, trouble.element, loading, element),

@@ -1,4 +1,4 @@
-/** Numbers, times and sizes as people read them, and the quantiles that are shown. Pure: the same text for the same input. */
+/** Numbers, times, sizes and texts of others as people read them, and the quantiles that are shown. Pure: the same text for the same input. */
 
 const WHOLE = new Intl.NumberFormat("en");
 const DATE = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
@@ -71,3 +71,23 @@ export function quantile(sorted, share) {
   const rank = Math.max(1, Math.ceil(share * sorted.length));
   return sorted[rank - 1] ?? null;
 }
+
+/** Controls, format characters (marks of direction, of zero width, tags), separators of lines, halves of characters. */
+const UNSEEN = /[\p{Cc}\p{Cf}\u2028\u2029\p{Cs}]/gu;
+
+/** @param {string} character */
+function escaped(character) {
+  const code = (character.codePointAt(0) ?? 0).toString(16);
+  return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, "0")}`;
+}
+
+/**
+ * Text that others chose freely, in one line: characters that nobody sees, or that turn the direction of the text around them,
+ * become escapes.
+ * @param {string} text
+ */
+export const seenText = (text) => text.replace(UNSEEN, escaped);
+
+/** JSON in lines, with the same escapes. @param {unknown} value */
+export const seenJson = (value) =>
+  (JSON.stringify(value, null, 2) ?? "null").replace(UNSEEN, (one) => (one === "\n" ? one : escaped(one)));

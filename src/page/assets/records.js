@@ -2,12 +2,13 @@
  * The newest records as rows that open to their output and timeline. While one is open, or the focus is among them,
  * new records wait behind a button: nothing moves under the reader.
  */
-import { h, setAttribute, setText, show } from "./dom.js";
+import { h, setText, show } from "./dom.js";
 import { counted, dateTime, milliseconds, timeOfDay } from "./format.js";
+import { openRow } from "./open-row.js";
 import { RECORDS_MAX } from "./recent-records.js";
 import { recordView } from "./record-view.js";
-import { followedList, table, tableRow } from "./table.js";
-import { badge, card, choice, problem, startBadge } from "./widgets.js";
+import { followedList, table } from "./table.js";
+import { badge, card, choice, startBadge } from "./widgets.js";
 
 /** @import { Context } from "./view.js" */
 /** @import { InvocationRecord } from "../wire.ts" */
@@ -28,16 +29,8 @@ const preview = ({ error_message, result, stdout, stderr }) =>
 
 /** @param {Context} context @param {InvocationRecord} record */
 function row({ api }, record) {
-  const detail = h("div", { role: "row", class: "opened", hidden: true });
-  const button = h("button", {
-    type: "button",
-    class: "open",
-    "aria-expanded": "false",
-    text: timeOfDay(record.started_at),
-    title: dateTime(record.started_at),
-  });
+  const started = { text: timeOfDay(record.started_at), title: dateTime(record.started_at) };
   const contents = [
-    button,
     badge(record.status).element,
     startBadge(record),
     `v${record.version}`,
@@ -45,37 +38,10 @@ function row({ api }, record) {
     milliseconds(record.timings.handler),
     h("code", { text: preview(record) }),
   ];
-  const line = tableRow(COLUMNS, contents);
-  const trouble = problem();
-  const open = async () => {
-    if (detail.childElementCount > 0) return;
-    const whole = h(
-      "div",
-      { role: "cell", "aria-colspan": COLUMNS.length },
-      trouble.element,
-      h("p", { class: "hint", text: "Loading…" }),
-    );
-    detail.append(whole);
-    try {
-      whole.replaceChildren(recordView(await api.invocation(record.function_id, record.invocation_id)));
-    } catch (error) {
-      whole.replaceChildren(trouble.element);
-      trouble.update(error);
-    }
-  };
-  button.addEventListener("click", () => {
-    const isOpen = button.getAttribute("aria-expanded") !== "true";
-    setAttribute(button, "aria-expanded", String(isOpen));
-    show(detail, isOpen);
-    if (isOpen) void open();
-    // A full output is not kept for longer than it is looked at.
-    else detail.replaceChildren();
-  });
-  return {
-    element: h("div", { class: "entry", role: "rowgroup" }, line, detail),
-    update: () => {},
-    open: () => button.click(),
-  };
+  const { element, button } = openRow(COLUMNS, started, contents, async () =>
+    recordView(await api.invocation(record.function_id, record.invocation_id)),
+  );
+  return { element, update: () => {}, open: () => button.click() };
 }
 
 /** @param {Context} context */

@@ -1,8 +1,8 @@
-/** Requests of the page for containers, volumes, snapshots, services, secrets, code and operations, and for files. */
+/** Requests of the page for containers, volumes, snapshots, services, messages, secrets, code, operations and files. */
 import { encodedPath } from "./addresses.js";
 
 /** @import { Api } from "./api.js" */
-/** @import { ContainerMetrics, ContainerNetwork, ContainerProcess, AcceptedCopy, ContainerRecord, NetworkDiagnostics, NetworkSetup, ExecResult, FileChanges, FileList, Lineage, OperationRecord, OperationSummary, SecretRecord, ServiceRecord, SnapshotDetail, SnapshotRecord, VersionDiff, VolumeDetail, VolumeRecord } from "../wire.ts" */
+/** @import { ContainerMetrics, ContainerNetwork, ContainerProcess, AcceptedCopy, ContainerRecord, DeadLetter, DeadLetters, InboxMessage, InboxFacts, NetworkDiagnostics, NetworkSetup, ExecResult, FileChanges, FileList, Lineage, OperationRecord, OperationSummary, SecretRecord, ServiceRecord, SnapshotDetail, SnapshotRecord, VersionDiff, VolumeDetail, VolumeRecord } from "../wire.ts" */
 
 /** Beyond the time that a stop, a start or a command takes by its own bounds. */
 const GRACE_MS = 30_000;
@@ -15,6 +15,8 @@ const SLOW_READ_MS = 60_000;
 /** The API answers no more at once. */
 const RESOURCES_MAX = 1_000;
 export const PAGE_SIZE = 200;
+/** The highest number that a message can have. */
+const SEQ_MAX = 2 ** 32 - 1;
 
 /**
  * The files of a container or volume.
@@ -177,6 +179,44 @@ export function servicesOf(api) {
     rotate: (id) => api.request("POST", service(id, "/rotate")),
     /** @param {string} id */
     remove: (id) => api.request("DELETE", service(id)),
+  };
+}
+
+/** Messages of inboxes, and dead letters. @param {Api} api */
+export function messagesOf(api) {
+  const inbox = (/** @type {string} */ name, rest = "") => `/api/icc/inbox/${encodeURIComponent(name)}${rest}`;
+  const one = (/** @type {number} */ seq) => `?from_seq=${seq}&to_seq=${seq}&limit=1&include_message=true`;
+  return {
+    /** Facts of a container's inbox. @param {string} id @returns {Promise<InboxFacts>} */
+    ofContainer: (id) => api.request("GET", container(id, "/icc")),
+    /** Facts of the inbox of a queue or topic. @param {string} address @returns {Promise<InboxFacts>} */
+    ofAddress: async (address) =>
+      (await api.request("GET", `/api/icc/streams?container_id=${encodeURIComponent(address)}`)).streams[0],
+    /** By name. @param {number} limit @param {string} after name @returns {Promise<{ streams: InboxFacts[], next_after: string | null }>} */
+    inboxes: (limit, after) => api.request("GET", `/api/icc/streams?limit=${limit}&after=${encodeURIComponent(after)}`),
+    /** In the order of the numbers. @param {string} name @param {number} from_seq @param {number} to_seq @returns {Promise<InboxMessage[]>} */
+    list: async (name, from_seq, to_seq) => {
+      const query = `?from_seq=${from_seq}&to_seq=${to_seq}&limit=${to_seq - from_seq + 1}`;
+      return (await api.request("GET", inbox(name, query))).messages;
+    },
+    /** With its payload; undefined: it is no longer kept. @param {string} name @param {number} seq @returns {Promise<InboxMessage | undefined>} */
+    get: async (name, seq) => (await api.request("GET", inbox(name, one(seq)))).messages[0],
+    /** @param {string} name @param {{ msg_id: string, action: "ack" | "nack", reason?: string }} body */
+    settle: (name, body) => api.request("POST", inbox(name, "/ack"), body),
+    /** Publishes a message to its inbox once more. @param {string} name @param {number} seq */
+    replay: (name, seq) => api.request("POST", inbox(name, "/replay"), { from_seq: seq, to_seq: seq, limit: 1 }),
+    /** In the order of the numbers. @param {number} from_seq @param {number} limit @returns {Promise<DeadLetters>} */
+    dead: (from_seq, limit) => api.request("GET", `/api/icc/dlq?from_seq=${from_seq}&limit=${limit}`),
+    /** Number of the last dead letter; 0: none yet. @returns {Promise<number>} */
+    lastDead: async () => (await api.request("GET", `/api/icc/dlq?from_seq=${SEQ_MAX}&limit=1`)).last_seq,
+    /** With its payload; undefined: it is no longer kept. @param {number} seq @returns {Promise<DeadLetter | undefined>} */
+    deadLetter: async (seq) => {
+      const { messages } = await api.request("GET", `/api/icc/dlq?from_seq=${seq}&limit=1&include_message=true`);
+      return messages[0]?.stream_seq === seq ? messages[0] : undefined;
+    },
+    /** @param {number} seq @param {string | null} inbox null: the one that it was in @returns {Promise<{ container_id: string, stream_seq: number }>} */
+    replayDead: (seq, inbox) =>
+      api.request("POST", `/api/icc/dlq/${seq}/replay`, inbox === null ? {} : { replay_to_container: inbox }),
   };
 }
 

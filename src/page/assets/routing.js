@@ -7,6 +7,7 @@ import { containersView } from "./containers.js";
 import { containerFilesView } from "./files.js";
 import { functionView } from "./function.js";
 import { functionsView } from "./functions.js";
+import { inboxView, messagesView } from "./messages.js";
 import { newContainerView } from "./new-container.js";
 import { newFunctionView } from "./new-function.js";
 import { newSecretView, secretsView, secretView } from "./secrets.js";
@@ -41,11 +42,13 @@ const VOLUMES = { title: "Volumes", address: "#/volumes", create: "#/new-volume"
 /** @type {Section} */
 const SNAPSHOTS = { title: "Snapshots", address: "#/snapshots", create: null, list: snapshotsView };
 /** @type {Section} */
+const MESSAGES = { title: "Messages", address: "#/messages", create: null, list: messagesView };
+/** @type {Section} */
 const SECRETS = { title: "Secrets", address: "#/secrets", create: "#/new-secret", list: secretsView };
 /** @type {Section} */
 const ACTIVITY = { title: "Activity", address: "#/activity", create: null, list: activityView };
 
-export const SECTIONS = /** @type {const} */ ([FUNCTIONS, CONTAINERS, VOLUMES, SNAPSHOTS, SECRETS, ACTIVITY]);
+export const SECTIONS = /** @type {const} */ ([FUNCTIONS, CONTAINERS, VOLUMES, SNAPSHOTS, MESSAGES, SECRETS, ACTIVITY]);
 
 /** @param {string} base @param {string} path as in the address @param {string} page @returns {Place} */
 function filesPlace(base, path, page) {
@@ -75,6 +78,7 @@ const VIEWS = [
   ],
   [/^#\/containers\/([^/]+)\/changes$/, CONTAINERS, (context, id) => containerChangesView(context, id)],
   [/^#\/snapshots\/([^/]+)$/, SNAPSHOTS, (context, id) => snapshotView(context, id)],
+  [/^#\/messages\/([^/]+)$/, MESSAGES, (context, inbox) => inboxView(context, inbox)],
   [/^#\/new-volume$/, VOLUMES, (context) => newVolumeView(context)],
   [
     /^#\/volumes\/([^/?]+)(\/[^?]*)?(?:\?page=(\d{1,6}))?$/,
