@@ -250,11 +250,8 @@ export class Publishing {
   async #isReply(tenant_id: string, inbox: string, { payload, correlation_id, to }: Envelope): Promise<boolean> {
     if ((payload.kind !== "ack" && payload.kind !== "error") || correlation_id === "") return false;
     const { bus, containerOf } = this.#options;
-    const place = (await bus.find(tenant_id, correlation_id)).find((one) => one.inbox === inbox);
-    if (place === undefined) return false;
-    const range = { from_seq: place.stream_seq, to_seq: place.stream_seq, state: null, entries_max: 1 };
-    const [request] = await bus.read({ tenant_id, inbox }, range);
-    if (request === undefined) return false;
+    const request = await bus.entry({ tenant_id, inbox, msg_id: correlation_id });
+    if (request === null) return false;
     // The container may have sent it to itself, which asks for no reply to others.
     const { from } = decodeStored(request.envelope);
     if (from === to) return true;

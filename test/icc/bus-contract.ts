@@ -267,6 +267,19 @@ export function busContract(open: () => Promise<OpenedBus>): void {
     ]);
   });
 
+  it("finds the entry of an id in one of more inboxes than it lists", async () => {
+    const copies = Array.from({ length: 120 }, (_, i) => `ctr_${String(i).padStart(3, "0")}`);
+    const topic = { ...KEY, inbox: "topic:news" };
+    const { msg_id, ...one } = message({ ...topic, is_settled: true, copies });
+    await bus().publish({ msg_id, ...one });
+    expect(await bus().find("acme", msg_id)).toHaveLength(100);
+    for (const inbox of ["topic:news", "ctr_000", "ctr_119"]) {
+      expect(await bus().entry({ ...KEY, inbox, msg_id })).toMatchObject({ inbox, msg_id, stream_seq: 1 });
+    }
+    expect(await bus().entry({ ...KEY, inbox: "ctr_120", msg_id })).toBe(null);
+    expect(await bus().entry({ tenant_id: "other", inbox: "ctr_119", msg_id })).toBe(null);
+  });
+
   it("keeps what the platform applies from receivers, and the rest from the platform", async () => {
     const [action = ""] = await publish(1, { is_action: true });
     const [plain = ""] = await publish(1);

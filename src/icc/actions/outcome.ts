@@ -58,12 +58,8 @@ export class Outcomes {
     const { bus } = this.#options;
     const address = await this.#inboxOf(tenant_id, action.from);
     if (address === null) return null;
-    const msg_id = outcomeId(action.msg_id);
-    const found = (await bus.find(tenant_id, msg_id)).find(({ inbox }) => inbox === address.text);
-    if (found === undefined) return null;
-    const range = { from_seq: found.stream_seq, to_seq: found.stream_seq, state: null, entries_max: 1 };
-    const [entry] = await bus.read({ tenant_id, inbox: address.text }, range);
-    if (entry === undefined) return null;
+    const entry = await bus.entry({ tenant_id, inbox: address.text, msg_id: outcomeId(action.msg_id) });
+    if (entry === null) return null;
     const { from, correlation_id, payload } = decodeStored(entry.envelope);
     const isOurs = from === container_id && correlation_id === action.msg_id && payload.kind === "ack";
     return isOurs ? payload.value : null;

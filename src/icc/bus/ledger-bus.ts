@@ -14,7 +14,7 @@ import { Inboxes, type InboxState } from "./inboxes.ts";
 import { type Candidate, Ledger, leaseName } from "./ledger.ts";
 import type * as port from "./port.ts";
 import { Pruning } from "./pruning.ts";
-import { bytesOf, ENTRY_COLUMNS, entryId, stateCode, toDeadLetter, toEntry, UNREAD } from "./rows.ts";
+import { bytesOf, ENTRY_COLUMNS, entryId, seqOf, stateCode, toDeadLetter, toEntry, UNREAD } from "./rows.ts";
 import { Watchers } from "./watchers.ts";
 
 export interface LedgerBusOptions {
@@ -153,6 +153,14 @@ export abstract class LedgerBus implements port.Bus {
       const envelope = envelopes.get(Number(row.id));
       return envelope === undefined ? [] : [toEntry(key, row, envelope, now_ms)];
     });
+  }
+
+  async entry(ref: port.EntryRef): Promise<port.Entry | null> {
+    const row = await this.#ledger.entry(ref);
+    if (row === null) return null;
+    const seq = seqOf(Number(row.id));
+    const [entry = null] = await this.read(ref, { from_seq: seq, to_seq: seq, state: null, entries_max: 1 });
+    return entry;
   }
 
   find(tenant_id: string, msg_id: string): Promise<port.Found[]> {

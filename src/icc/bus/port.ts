@@ -193,6 +193,8 @@ export interface Bus {
   extend(ref: EntryRef, options: { readonly lease: string; readonly lease_ms: number }): Promise<Settled>;
   /** Reads entries in the order of their numbers, without delivering them. Bounded in number and bytes. */
   read(key: InboxKey, options: ReadOptions): Promise<Entry[]>;
+  /** The entry of a message id in an inbox; null: there is none. */
+  entry(ref: EntryRef): Promise<Entry | null>;
   /** The inboxes of the tenant in which a message id stands, at most 100. */
   find(tenant_id: string, msg_id: string): Promise<Found[]>;
   facts(key: InboxKey): Promise<InboxFacts>;

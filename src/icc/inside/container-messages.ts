@@ -110,12 +110,8 @@ export class ContainerMessages implements InsideMessages {
       });
     }
     const { bus } = this.#options.icc;
-    const key = { tenant_id: self.tenant_id, inbox: self.container_id };
-    const found = (await bus.find(self.tenant_id, msg_id)).find(({ inbox }) => inbox === self.container_id);
-    const seq = found?.stream_seq ?? 0;
-    const [entry] =
-      found === undefined ? [] : await bus.read(key, { from_seq: seq, to_seq: seq, state: null, entries_max: 1 });
-    if (entry === undefined) throw new AppError("NOT_FOUND", `the inbox has no message ${msg_id}`);
+    const entry = await bus.entry({ tenant_id: self.tenant_id, inbox: self.container_id, msg_id });
+    if (entry === null) throw new AppError("NOT_FOUND", `the inbox has no message ${msg_id}`);
     return { correlation_id: msg_id, to: to ?? decodeStored(entry.envelope).from };
   }
 
