@@ -29,6 +29,7 @@ import { type Report, reportHtml } from "./html.ts";
 import { benchImages } from "./images.ts";
 import { benchLong } from "./long.ts";
 import { describeMachine } from "./machine.ts";
+import { benchMessageClients } from "./message-clients.ts";
 import { benchMessages } from "./messages.ts";
 import { benchNetworks } from "./networks.ts";
 import { benchProfiles } from "./profiles.ts";
@@ -149,6 +150,8 @@ const BENCHES: Readonly<Record<string, () => Promise<Section>>> = {
       inboxes_count: 200,
       fan_outs_per_round: size(10, 5),
     }),
+  "message-clients": () =>
+    benchMessageClients({ rounds_count: size(6, 3), messages_per_round: size(200, 50), length_ms: size(3_000, 1_500) }),
   networks: () =>
     benchNetworks({
       rounds_count: size(3, 1),

@@ -16,6 +16,7 @@ import { benchImages } from "../../bench/images.ts";
 import type { Call } from "../../bench/load.ts";
 import { benchLong } from "../../bench/long.ts";
 import { describeMachine, type Header } from "../../bench/machine.ts";
+import { benchMessageClients } from "../../bench/message-clients.ts";
 import { benchMessages } from "../../bench/messages.ts";
 import { benchNetworks } from "../../bench/networks.ts";
 import { benchProfiles } from "../../bench/profiles.ts";
@@ -217,6 +218,12 @@ describe("bench", () => {
     expectSound("messages", section);
     expect(section.rows.slice(7).map(({ summary }) => summary.count)).toEqual([2, 2, 5, 5, 5, 5]);
     for (const row of section.rows) expect(row.summary.count, row.label).toBeGreaterThan(0);
+  }, 120_000);
+
+  it("sends messages from container to container, and publishes and acks over HTTP", async () => {
+    const section = await benchMessageClients({ rounds_count: 1, messages_per_round: 3, length_ms: 200 });
+    expectSound("message-clients", section);
+    expect(section.rows.map(({ summary }) => summary.count)).toEqual([3, 3, expect.any(Number)]);
   }, 120_000);
 
   it("makes containers in private networks, and asks for their names", async () => {
