@@ -191,9 +191,9 @@ describe("the messages of a tenant", () => {
     const queue = rows.filter({ hasText: "queue:jobs" });
     await queue.waitFor();
     expect(await cellOf(queue, "Unread").textContent()).toBe("1");
-    expect(await rows.filter({ hasText: container_id }).getByRole("link").getAttribute("href")).toBe(
-      `#/containers/${container_id}`,
-    );
+    const own = rows.getByRole("link", { name: "worker", exact: true });
+    expect(await own.getAttribute("href")).toBe(`#/containers/${container_id}`);
+    expect(await own.getAttribute("title")).toBe(container_id);
     await queue.getByRole("link").click();
     await page.getByRole("heading", { name: "queue:jobs" }).waitFor();
     await button(entry(page, 1), "Message 1").click();
@@ -202,6 +202,12 @@ describe("the messages of a tenant", () => {
     await entry(page, 1).getByText("acked").waitFor();
     await page.keyboard.press("Escape");
     await page.getByRole("heading", { name: "Dead letters" }).waitFor();
+    expect(await page.evaluate("document.activeElement.textContent")).toBe("queue:jobs");
+    // A topic keeps its messages, and a container that is deleted has no inbox.
+    await send("topic:news");
+    await rows.filter({ hasText: "topic:news" }).waitFor();
+    await ok("DELETE", `/api/containers/${container_id}`);
+    await own.waitFor({ state: "detached" });
     forgiveRaces(tab);
   });
 
@@ -217,7 +223,7 @@ describe("the messages of a tenant", () => {
     const seq = before + 1;
     const letter = entry(page, seq, letters(page));
     await letter.waitFor();
-    expect(await cellOf(letter, "Inbox").textContent()).toBe(container_id);
+    expect(await cellOf(letter, "Inbox").textContent()).toBe("worker");
     expect(await cellOf(letter, "Reason").textContent()).toBe(`${HOSTILE}\\u202e`);
     expect(await cellOf(letter, "Replayed").textContent()).toBe("never");
     await button(letter, `Dead letter ${seq}`).click();

@@ -12,6 +12,8 @@ import { badge, card, labelled, problem, recordButtons } from "./widgets.js";
 /** @import { InboxMessage, InboxFacts } from "../wire.ts" */
 
 const COLUMNS = ["Number", "Type", "From", "State", "Published", "Actions"];
+/** Payload kinds that the daemon itself applies to a container. */
+const ACTIONS = ["exec_command", "file_patch", "env_patch", "state_patch", "lifecycle_action"];
 const REASON_LENGTH_MAX = 1_024;
 
 /** Asks why a message failed. @param {InboxMessage} message @returns {Promise<string | null>} null: never mind */
@@ -41,8 +43,10 @@ function messageButtons(context, trouble, inbox, current, onMoved) {
     await messages.settle(inbox(), { msg_id, action: "nack", ...(reason === "" ? {} : { reason }) });
     return `message ${stream_seq} is a dead letter`;
   });
-  const replay = button("Replay", "", async ({ stream_seq }) => {
-    const text = "The daemon publishes a copy with a new id to this inbox.";
+  const replay = button("Replay", "", async ({ stream_seq, envelope_summary }) => {
+    const applied =
+      inbox().includes(":") || !ACTIONS.includes(envelope_summary.payload_kind) ? "" : " and applies it again";
+    const text = `The daemon publishes a copy with a new id to this inbox${applied}.`;
     if (!(await confirm(`Replay message ${stream_seq}?`, text, "Replay"))) return null;
     await messages.replay(inbox(), stream_seq);
     return `message ${stream_seq} is published again`;

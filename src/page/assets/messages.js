@@ -1,9 +1,9 @@
 /** Messages of the tenant: its inboxes with their counts, its dead letters, and the inbox of one queue or topic. */
-import { inboxHash } from "./addresses.js";
 import { askForm } from "./dialogs.js";
 import { h, setAttribute, setText, show } from "./dom.js";
 import { age, bytes, count, dateTime, seenText } from "./format.js";
 import { inboxCard } from "./inbox.js";
+import { inboxNames } from "./inbox-names.js";
 import { messageTable, messageView } from "./message-table.js";
 import { openRow } from "./open-row.js";
 import { messagesOf } from "./resources.js";
@@ -20,25 +20,22 @@ const DEAD_COLUMNS = ["Number", "Inbox", "Type", "From", "Reason", "Failed", "Re
 /** The daemon's own bound on an address. */
 const ADDRESS_LENGTH_MAX = 256;
 
-/** An inbox by its name, as a link where it has a place. @param {string} inbox @param {string} kind class of the link */
-function inboxLink(inbox, kind = "") {
-  const [address, text] = [inboxHash(inbox), seenText(inbox)];
-  if (address === null) return h("span", { text, title: text });
-  return h("a", { class: kind, href: address, text, title: text });
-}
+/** @typedef {ReturnType<typeof inboxNames>} Names */
 
-/** @param {Context} context */
-function inboxesCard({ api, refresh }) {
+/** @param {Context} context @param {Names} names */
+function inboxesCard({ api, refresh }, names) {
   const list = followedList(
     table("Inboxes", "inboxes", INBOX_COLUMNS),
     "Loading…",
     (/** @type {InboxFacts} */ { container_id }) => container_id,
     ({ container_id }) => {
+      const link = names.link(container_id, "open");
       const [unread, kept, size] = [h("span"), h("span"), h("span")];
       return {
-        element: tableRow(INBOX_COLUMNS, [inboxLink(container_id, "open"), unread, kept, size]),
+        element: tableRow(INBOX_COLUMNS, [link.element, unread, kept, size]),
         /** @param {InboxFacts} facts */
         update(facts) {
+          link.update();
           setText(unread, count(facts.unread));
           setText(kept, count(facts.messages));
           setText(size, bytes(facts.bytes));
@@ -65,9 +62,12 @@ function inboxesCard({ api, refresh }) {
   return {
     element: card("Inboxes", ...list.elements, foot),
     move: list.move,
+    focusRow: (/** @type {string} */ id) =>
+      /** @type {HTMLElement | null} */ (list.get(id)?.querySelector(".open"))?.focus(),
     async refresh() {
       const asked = after;
       const { streams, next_after } = await messagesOf(api).inboxes(INBOXES_MAX, after);
+      await names.learn(streams.map(({ container_id }) => container_id));
       if (asked !== after) return;
       list.update(streams, after === "" ? "No messages yet." : "No further inboxes.");
       next = next_after ?? after;
@@ -93,8 +93,8 @@ function askInbox({ stream_seq, container_id }) {
   return askForm(`Replay dead letter ${stream_seq}`, fields, "Replay", () => field.value.trim());
 }
 
-/** @param {Context} context @param {ReturnType<typeof problem>} trouble @param {() => void} onMoved */
-function letterMaker(context, trouble, onMoved) {
+/** @param {Context} context @param {Names} names @param {ReturnType<typeof problem>} trouble @param {() => void} onMoved */
+function letterMaker(context, names, trouble, onMoved) {
   const messages = messagesOf(context.api);
   /** @param {DeadLetter} first */
   return (first) => {
@@ -114,8 +114,9 @@ function letterMaker(context, trouble, onMoved) {
       return `dead letter ${stream_seq} is message ${answer.stream_seq} of ${seenText(answer.container_id)}`;
     });
     setAttribute(replay, "aria-label", `Replay dead letter ${stream_seq}`);
+    const link = names.link(container_id);
     const contents = [
-      inboxLink(container_id),
+      link.element,
       h("b", { text: type ?? "", title: type ?? "" }),
       h("code", { text: from ?? "", title: from ?? "" }),
       h("span", { text: reason ?? "", title: reason ?? "" }),
@@ -136,6 +137,7 @@ function letterMaker(context, trouble, onMoved) {
       /** @param {DeadLetter} next */
       update(next) {
         record = next;
+        link.update();
         const now_ms = context.clock.epochMs();
         setText(failed, age(next.created_at, now_ms));
         setText(replayed, age(next.replayed_at, now_ms));
@@ -146,8 +148,8 @@ function letterMaker(context, trouble, onMoved) {
   };
 }
 
-/** @param {Context} context */
-function deadCard(context) {
+/** @param {Context} context @param {Names} names */
+function deadCard(context, names) {
   const trouble = problem();
   const messages = messagesOf(context.api);
   const list = messageTable(context, {
@@ -157,9 +159,11 @@ function deadCard(context) {
     none: "No dead letters.",
     ask: async (from_seq, to_seq) => {
       const found = (await messages.dead(from_seq, to_seq - from_seq + 1)).messages;
-      return found.filter(({ stream_seq }) => stream_seq <= to_seq);
+      const letters = found.filter(({ stream_seq }) => stream_seq <= to_seq);
+      await names.learn(letters.map(({ container_id }) => container_id));
+      return letters;
     },
-    row: letterMaker(context, trouble, () => list.moved()),
+    row: letterMaker(context, names, trouble, () => list.moved()),
   });
   const summary = h("p", {
     class: "hint",
@@ -176,8 +180,9 @@ function deadCard(context) {
 export function messagesView(context) {
   const trouble = problem();
   const title = h("h1", { tabindex: -1, text: "Messages" });
-  const inboxes = inboxesCard(context);
-  const dead = deadCard(context);
+  const names = inboxNames(context);
+  const inboxes = inboxesCard(context, names);
+  const dead = deadCard(context, names);
   const shown = h("div", { class: "stack" }, inboxes.element, dead.element);
   return {
     element: h("div", {}, h("div", { class: "toolbar" }, title), trouble.element, shown),
@@ -188,6 +193,7 @@ export function messagesView(context) {
     }),
     focus: () => title.focus(),
     move: inboxes.move,
+    focusRow: inboxes.focusRow,
   };
 }
 
