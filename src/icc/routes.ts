@@ -32,6 +32,7 @@ export interface IccRoutesOptions extends StateRoutesOptions {
 
 const BY_CONTAINER = { container_id: "{container_id}" };
 const READ_ERRORS = ["NOT_FOUND"] as const;
+const ENVELOPE_ERRORS = ["NOT_FOUND", "SERVICE_UNAVAILABLE"] as const;
 const PUBLISH_ERRORS = [
   ...(["NOT_FOUND", "QUEUE_FULL", "QUOTA_EXCEEDED", "IDEMPOTENCY_CONFLICT", "SHUTTING_DOWN"] as const),
   ...(["SERVICE_UNAVAILABLE", "WRONG_STATE", "BODY_TOO_LARGE"] as const),
@@ -266,7 +267,7 @@ function broadcastRoutes({ broadcasts }: IccRoutesOptions) {
 }
 
 function readRoutes({ icc }: IccRoutesOptions) {
-  const read = { method: "GET", auth: "tenant", scope: "read", errors: READ_ERRORS } as const;
+  const read = { method: "GET", auth: "tenant", scope: "read", errors: ENVELOPE_ERRORS } as const;
   const ofInbox = { ...read, params: shapes.byInbox, query: shapes.inboxQuery, response: shapes.inboxMessages };
   const example = { params: BY_CONTAINER, response: SAMPLES.inbox };
   return [
@@ -354,7 +355,7 @@ function receiveRoutes({ icc }: IccRoutesOptions) {
       params: shapes.byInbox,
       body: shapes.receiveMessages,
       response: shapes.received,
-      errors: [...READ_ERRORS, "CONCURRENCY_LIMIT", "SHUTTING_DOWN", "SERVICE_UNAVAILABLE"],
+      errors: [...ENVELOPE_ERRORS, "CONCURRENCY_LIMIT", "SHUTTING_DOWN"],
       example: { params: BY_CONTAINER, body: { max: 1 }, response: SAMPLES.received },
       handler: async ({ caller, params, body, signal }) => {
         const deliveries = await icc.receive(caller.tenant_id, params.container_id, body, signal);

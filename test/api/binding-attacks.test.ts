@@ -189,8 +189,9 @@ describe("a tenant", () => {
     expect(refused[0]).toMatchObject({ status: 403, body: { error_code: "QUOTA_EXCEEDED" } });
     expect(refused[0]?.body.error).toContain(`${LIMITS.tenant_bindings_max} bindings`);
     expect(await count()).toBe(LIMITS.tenant_bindings_max);
+    await deploy(user, { name: "room", handler: "cat" });
     // Other tenants have their own number, and a deleted binding makes room.
-    await user.call("DELETE", `/api/icc/bindings/${await bind(user, { function: "echo", subject: "topic:t" })}`);
+    await user.call("DELETE", `/api/icc/bindings/${await bind(user, { function: "room", subject: "topic:t" })}`);
     const made = answers.find(({ status }) => status === 201)?.body.binding_id;
     expect((await other.call("DELETE", `/api/icc/bindings/${made}`)).status).toBe(200);
     expect((await ask(1_000)).status).toBe(201);
