@@ -80,7 +80,10 @@ export function makeMessaging(parts: Parts) {
     outcomes: new Outcomes({ bus, clock, log, publishing, replies }),
   });
   const topics = new Topics({ store, clock, resolve: (tenant_id, text) => publishing.resolve(tenant_id, text) });
-  const icc = new Icc({ bus, clock, ids, publishing, grants, replies, waits });
+  const icc = new Icc({
+    ...{ bus, clock, ids, publishing, grants, replies, waits },
+    checkBinding: (tenant_id, binding_id) => bindings.get(tenant_id, binding_id),
+  });
   const bindings = new Bindings({ ...parts, icc, publishing });
   const broadcasts = new Broadcasts({
     ...{ clock, ids, publishing },

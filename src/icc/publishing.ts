@@ -68,7 +68,8 @@ export interface Accepted {
 export interface Prepared {
   readonly envelope: Envelope;
   readonly bytes: Uint8Array;
-  readonly address: Address;
+  /** No sender names the inbox of a binding: only a replay goes there. */
+  readonly address: Address | { readonly kind: "binding"; readonly text: string };
 }
 
 export interface PublishingOptions {
@@ -139,7 +140,8 @@ export class Publishing {
     const inbox = address.text;
     const isReply = replies.has(tenant_id, inbox, envelope.correlation_id);
     const isAction = address.kind === "container" && ACTIONS.has(envelope.payload.kind);
-    const found = isAction ? [] : copiesOf(tenant_id, { to: inbox, type: messageType(envelope) });
+    const isAlone = isAction || address.kind === "binding";
+    const found = isAlone ? [] : copiesOf(tenant_id, { to: inbox, type: messageType(envelope) });
     const copies = found instanceof Promise ? await found : found;
     checkCopies(copies.length, bytes.byteLength);
     const outgoing: Outgoing = {

@@ -27,6 +27,8 @@ export interface IccOptions {
   readonly grants: Grants;
   readonly replies: Replies;
   readonly waits: Waits;
+  /** Rejects with NOT_FOUND if the tenant has no such binding. */
+  readonly checkBinding: (tenant_id: string, binding_id: string) => Promise<unknown>;
 }
 
 export interface ReceiveInput {
@@ -218,7 +220,10 @@ export class Icc {
     const { bus } = this.#options;
     const letter = await bus.deadLetter(tenant_id, dead_seq);
     if (letter === null) throw new AppError("NOT_FOUND", `no dead letter has the stream_seq ${dead_seq}`);
-    const key = await this.inbox(tenant_id, target ?? letter.inbox);
+    const binding_id = target === null ? bindingOf(letter.inbox) : null;
+    if (binding_id !== null) await this.#options.checkBinding(tenant_id, binding_id);
+    const key =
+      binding_id === null ? await this.inbox(tenant_id, target ?? letter.inbox) : { tenant_id, inbox: letter.inbox };
     const accepted = await this.#again(key, letter.envelope);
     await bus.noteReplay(tenant_id, dead_seq);
     return accepted;
@@ -306,15 +311,18 @@ export class Icc {
   async #again({ tenant_id, inbox }: InboxKey, bytes: Uint8Array): Promise<Accepted> {
     const { clock, ids, publishing } = this.#options;
     const original = decodeStored(bytes);
+    const isBinding = bindingOf(inbox) !== null;
+    // A function sees where its message went at first.
+    const to = isBinding ? original.to : inbox;
     const changes = {
       msg_id: ids.next("msg"),
       causation_id: original.msg_id,
       request_id: ids.next("req"),
       sent_at: Math.floor(clock.epochMs()),
-      ...{ to: inbox, stream_key: original.stream_key === original.to ? inbox : original.stream_key },
+      ...{ to, stream_key: original.stream_key === original.to ? to : original.stream_key },
       ...{ seq: 0, idempotency_key: "" },
     };
-    const address = parseAddress(inbox);
+    const address = isBinding ? ({ kind: "binding", text: inbox } as const) : parseAddress(inbox);
     const envelope = { ...original, ...changes };
     return publishing.send(tenant_id, { envelope, bytes: rewriteEnvelope(bytes, changes), address });
   }
@@ -343,6 +351,10 @@ function noInbox(text: string): AppError {
     hint: "GET /api/icc/state/{key} returns the value of a key",
   });
 }
+
+/** The id of the binding that an inbox is of, or null. */
+const bindingOf = (inbox: string): string | null =>
+  inbox.startsWith("binding:") ? inbox.slice("binding:".length) : null;
 
 const seconds = (ms: number): number => Math.floor(ms / 1_000);
 

@@ -104,6 +104,37 @@ describe("a binding", () => {
     await call("DELETE", `/api/icc/bindings/${binding.binding_id}`);
   });
 
+  it("gets its dead letter again, alone, with the address that the message had", async () => {
+    const handler = "test -e /tmp/mended || { touch /tmp/mended; exit 3; }; cat";
+    const { id } = await daemon.deploy({ name: "mended", handler, cleanup_on_exit: false });
+    const other = await daemon.deploy({ name: "beside", handler: "cat" });
+    const typed = { message_type: "mend.*", max_deliver: 1 };
+    const binding = await bind({ function: id, ...typed });
+    const beside = await bind({ function: other.id, ...typed });
+    await send("topic:mending", 1, { type: "mend.it" });
+    const letters = async () =>
+      (await get("/api/icc/dlq?limit=1000")).messages.filter(
+        ({ container_id }: { container_id: string }) => container_id === `binding:${binding.binding_id}`,
+      );
+    const [letter] = await eventually("the dead letter", async () => {
+      const found = await letters();
+      return found.length > 0 ? found : null;
+    });
+    await eventually("the other is called", async () => (await calls(other.id)).length === 1);
+    const replay = `/api/icc/dlq/${letter.stream_seq}/replay`;
+    const again = await post(replay);
+    expect(again).toMatchObject({ status: 200, body: { container_id: letter.container_id, stream_seq: 2 } });
+    await eventually("it is called again", async () => (await calls(id)).length === 2);
+    const [call_again] = await calls(id);
+    const { message } = JSON.parse(call_again?.stdout ?? "");
+    expect(message).toMatchObject({ to: "topic:mending", payload: 1, causation_id: letter.msg_id });
+    expect((await calls(other.id)).length).toBe(1);
+    expect(await states("topic:mending")).toEqual(["acked"]);
+    for (const { binding_id } of [binding, beside]) await call("DELETE", `/api/icc/bindings/${binding_id}`);
+    expect((await post(replay)).status).toBe(404);
+    expect((await post(replay, { replay_to_container: letter.container_id })).status).toBe(400);
+  });
+
   it("waits while its function is paused, without failed deliveries", async () => {
     const { id } = await daemon.deploy({ name: "sleeper", handler: "cat" });
     await call("POST", `/api/functions/${id}/pause`);
