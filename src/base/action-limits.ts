@@ -22,4 +22,6 @@ export const ACTION_LIMITS = {
   /** Entries and bytes of values in one answer, one entry at least. */
   state_page_max: 1_000,
   state_page_bytes_max: 4 * 1024 * 1024,
+  /** Keys that changed and that a watcher has not taken, deleted ones included; above it the watch ends. */
+  state_watch_changes_max: 20_000,
 } as const;

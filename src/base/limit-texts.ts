@@ -261,6 +261,7 @@ const LIMIT_GROUPS = {
     state_value_bytes_max: "Bytes of one state.",
     state_bytes_max: "Bytes of all states of a tenant, with their keys, media types and senders.",
     state_page_max: "States in one answer.",
+    state_watch_changes_max: "Changed keys that a slow watcher of states may have before its stream ends.",
   },
   "Terminals and files": {
     terminal_sessions_max: "Terminal sessions on this node.",

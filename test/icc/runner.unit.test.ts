@@ -55,7 +55,7 @@ function ground(call: (payload: string) => Promise<CallOutcome>) {
 const nameIn = (payload: string): string => JSON.parse(payload).message.msg_id;
 
 describe("the runner of a binding", () => {
-  it("goes on with a new inbox after its inbox was deleted under a call", async () => {
+  it("continues with a new inbox after its inbox was deleted under a call", async () => {
     const called: string[] = [];
     const held = Promise.withResolvers<void>();
     const { bus, runner, send, states, slots } = ground(async (payload) => {

@@ -112,3 +112,36 @@ describe("states of a tenant", () => {
     expect((await put("c", 1_000, "other")).version).toBe(1);
   });
 });
+
+describe("a watcher of states", () => {
+  it("that takes nothing holds one change of each key, and ends above its bound", async () => {
+    const { states, put } = ground();
+    await put("a", 1);
+    const ending = new AbortController();
+    const watch = states.watch(TENANT, "", ending.signal);
+    expect(await watch.next()).toMatchObject({ value: { key: "a", version: 1 } });
+    for (let i = 0; i < 5; i++) await put("a", 10 + i);
+    expect(await watch.next()).toMatchObject({ value: { key: "a", version: 6 } });
+    // Keys that were deleted meanwhile count too: each is one more to look at.
+    for (let i = 0; i <= LIMITS.state_watch_changes_max; i++) states.containerEnded(`ctr_${i}`);
+    expect(await watch.next()).toEqual({ done: true, value: undefined });
+    const again = states.watch(TENANT, "", ending.signal);
+    expect(await again.next()).toMatchObject({ value: { key: "a", version: 6 } });
+    ending.abort();
+    expect(await again.next()).toEqual({ done: true, value: undefined });
+  });
+
+  it("sees nothing of another tenant, whatever its key", async () => {
+    const { states, put } = ground();
+    const ending = new AbortController();
+    await put("ctr_1", 1);
+    const watch = states.watch("other", "", ending.signal);
+    const next = watch.next();
+    await put("ctr_1", 2);
+    states.containerEnded("ctr_1");
+    await put("mine", 3, "other");
+    expect(await next).toMatchObject({ value: { key: "mine", version: 1 } });
+    ending.abort();
+    expect((await watch.next()).done).toBe(true);
+  });
+});

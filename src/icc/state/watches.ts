@@ -56,16 +56,18 @@ export class StateWatch implements AsyncIterableIterator<StateNews> {
   readonly #changed = new Map<string, number | null>();
   /** Versions that were sent. */
   readonly #sent = new Map<string, number>();
+  readonly #overflow = new AbortController();
   readonly #ended: AbortSignal;
   #wake: () => void = () => {};
 
   constructor(tenant_id: string, prefix: string, options: StateWatchOptions) {
     this.#tenant_id = tenant_id;
     this.#options = options;
-    this.#ended = AbortSignal.any([options.signal, options.watches.ending]);
+    this.#ended = AbortSignal.any([options.signal, options.watches.ending, this.#overflow.signal]);
     this.#unwatch = options.watches.add(tenant_id, (key, version) => {
       if (!key.startsWith(prefix)) return;
       this.#changed.set(key, version);
+      if (this.#changed.size > LIMITS.state_watch_changes_max) this.#overflow.abort();
       this.#wake();
     });
     this.#ended.addEventListener("abort", this.#onEnd, { once: true });
