@@ -69,6 +69,11 @@ export interface Once {
 export interface WriteOptions {
   /** Wait until the data is on the disk. For keys, operations, messages; an invocation record does without. */
   readonly durable?: boolean;
+  /**
+   * What users send, which may be large: refused with CAPACITY_FULL before it takes the disk's reserve, as the rows of appenders
+   * are. Absent: a change of state, which may take it.
+   */
+  readonly is_record?: boolean;
 }
 
 export interface WriteResult {

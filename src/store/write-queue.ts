@@ -30,6 +30,7 @@ export interface BatchItem extends Waiting {
   readonly kind: "batch";
   readonly statements: readonly Statement[];
   readonly is_durable: boolean;
+  readonly is_record: boolean;
   readonly resolve: (result: WriteResult) => void;
 }
 
@@ -54,18 +55,21 @@ export function* chunksOf<One>(rows: readonly One[]): Generator<readonly One[]> 
   }
 }
 
+/** Records never take the disk's reserve. */
+export const isRecord = (item: Item): boolean => item.kind === "row" || item.is_record;
+
 export interface QueueOptions {
   readonly limits: QueueLimits;
   /** Called at the end of a turn in which something was added, or after `schedule`. */
   readonly flush: () => void;
-  /** Returns the reason why an item of that kind cannot be accepted now; null: it can. */
-  readonly refusal?: (kind: Item["kind"]) => AppError | null;
+  /** Returns the reason why records cannot be accepted now; null: they can. */
+  readonly refusal?: () => AppError | null;
 }
 
 export class WriteQueue {
   readonly #limits: QueueLimits;
   readonly #flush: () => void;
-  readonly #refusal: (kind: Item["kind"]) => AppError | null;
+  readonly #refusal: () => AppError | null;
   #items: Item[] = [];
   #bytes = 0;
   #isScheduled = false;
@@ -86,11 +90,14 @@ export class WriteQueue {
     return this.#items.length === 0;
   }
 
-  write(statements: readonly Statement[], { durable = false }: WriteOptions = {}): Promise<WriteResult> {
+  write(
+    statements: readonly Statement[],
+    { durable: is_durable = false, is_record = false }: WriteOptions = {},
+  ): Promise<WriteResult> {
     return new Promise((resolve, reject) => {
       let bytes = 0;
       for (const { args } of statements) if (args !== undefined) bytes += checkValues(args);
-      this.#add({ kind: "batch", statements, is_durable: durable, bytes, resolve, reject });
+      this.#add({ kind: "batch", statements, is_durable, is_record, bytes, resolve, reject });
     });
   }
 
@@ -175,6 +182,6 @@ export class WriteQueue {
     if (this.#items.length >= writer_queue_max || this.#bytes + item.bytes > writer_queue_bytes_max) {
       return new AppError("CAPACITY_FULL", "too many queued writes", { retry_after: 1 });
     }
-    return this.#refusal(item.kind);
+    return isRecord(item) ? this.#refusal() : null;
   }
 }

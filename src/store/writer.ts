@@ -7,7 +7,7 @@
  * W2. An item that fails takes no other with it. Where SQLite gives up the whole transaction (disk full), each item is
  *     tried again in one of its own.
  * W3. Between two flushes no transaction is open.
- *     Batches are tried once more when the disk's reserve was given up for them; rows are refused before they use it.
+ *     Batches are tried once more when the disk's reserve was given up for them; records are refused before they use it.
  * W4. Transactions are bounded in statements and bytes: the event loop is never held for long.
  */
 import type { Clock } from "../base/clock.ts";
@@ -18,7 +18,15 @@ import type { Connection } from "./connection.ts";
 import type { Reserve } from "./reserve.ts";
 import { diskFull, sqliteCode, storeError } from "./sql.ts";
 import type { CommitListener, Value, WriteResult } from "./store.ts";
-import { type BatchItem, chunksOf, type Item, type QueueLimits, type Table, WriteQueue } from "./write-queue.ts";
+import {
+  type BatchItem,
+  chunksOf,
+  type Item,
+  isRecord,
+  type QueueLimits,
+  type Table,
+  WriteQueue,
+} from "./write-queue.ts";
 
 export interface WriterOptions {
   readonly connection: Connection;
@@ -55,7 +63,7 @@ export class Writer {
     this.queue = new WriteQueue({
       limits,
       flush: () => this.#flush(),
-      refusal: (kind) => (kind === "row" && !reserve.takesRecords ? diskFull() : null),
+      refusal: () => (reserve.takesRecords ? null : diskFull()),
     });
     this.#reserve = reserve;
     this.#clock = clock;
@@ -108,7 +116,7 @@ export class Writer {
     for (const [i, item] of items.entries()) {
       const outcome = outcomes[i] ?? null;
       if (isFailure(outcome)) {
-        const isFull = item.kind === "batch" && sqliteCode(outcome.thrown) === "SQLITE_FULL";
+        const isFull = !isRecord(item) && sqliteCode(outcome.thrown) === "SQLITE_FULL";
         // Given up now or for another item of this transaction; never a second time, so this ends.
         if (isFull && (this.#reserve.release() || this.#reserve.released_count > released_count)) this.#commit([item]);
         else item.reject(storeError(outcome.thrown));

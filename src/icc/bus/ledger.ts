@@ -389,6 +389,7 @@ export class Ledger {
     const first_copy = statements.length - 2 * copies.length;
     const { conflict, changes } = await this.#store.write(statements, {
       durable: carried_seq === null || copies.length > 0,
+      is_record: true,
     });
     if (conflict === null) {
       for (const [i, copy] of copies.entries()) if (changes[first_copy + 2 * i] !== 1) copy.abandon();
@@ -435,7 +436,7 @@ export class Ledger {
     { statements, state, is_dead }: { statements: readonly Statement[]; state: EntryState; is_dead: boolean },
   ): Promise<LedgerSettled> {
     // An ack that a power cut takes is a message that comes again; a dead letter is the last copy.
-    const { conflict } = await this.#store.write(statements, { durable: is_dead });
+    const { conflict } = await this.#store.write(statements, { durable: is_dead, is_record: is_dead });
     if (conflict === null) {
       if (state !== "unread") inbox.unread_count--;
       return { state, is_dead, is_new: true };

@@ -228,7 +228,7 @@ export class States implements StateReader {
           expect_changes: 1,
         },
       ],
-      { durable: true },
+      { durable: true, is_record: true },
     );
     if (conflict === 1) throw changed(key, null);
     if (conflict !== null) throw full();
