@@ -272,6 +272,27 @@ describe("the socket of a container", () => {
     expect(slow.seen.text).toContain("REQUEST_TIMEOUT");
   }, 60_000);
 
+  it("bounds what streams hold that nobody reads, and cuts those above it", async () => {
+    const max = LIMITS.icc_connections_per_container_max;
+    const payload = "x".repeat(1_000_000);
+    for (const id of ["ctr_a", "ctr_b"]) {
+      open(id);
+      for (let i = 0; i < max; i++) {
+        inside.publish({ tenant_id: "ten_a", container_id: id }, { to: id, type: "t", payload });
+        const { socket } = raw(id, "GET /v1/stream HTTP/1.1\r\nhost: x\r\n\r\n");
+        socket.pause();
+      }
+    }
+    await eventually("all have asked", () => inside.calls.length === 2 * max);
+    // Half of the budget is the tenant's, and each stream holds a megabyte.
+    const held_max = LIMITS.icc_socket_held_bytes_max / 2 / payload.length;
+    const isBounded = () => served.listeners.counts.connections_count <= held_max;
+    // Each is cut by itself after `answer_stall_ms`.
+    await eventually("the others are cut", isBounded, LIMITS.answer_stall_ms / 2);
+    open("ctr_other", "ten_b");
+    expect((await call("ctr_other", "GET", "/v1/self")).status).toBe(200);
+  });
+
   it("ends its connections with the container, and polls and streams with the daemon", async () => {
     open("ctr_a");
     open("ctr_b");

@@ -9,7 +9,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { z } from "zod";
 import { Streamed } from "../../base/answer.ts";
 import { type Clock, sleep } from "../../base/clock.ts";
-import { AppError, errorText } from "../../base/errors.ts";
+import { AppError, errorText, isFault } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import { JSON_TYPE } from "../../base/media-types.ts";
@@ -236,7 +236,9 @@ export class InsideServer {
 
   async #answer(outgoing: ServerResponse, result: unknown, share: Share): Promise<void> {
     if (outgoing.destroyed) return;
-    if (result instanceof Streamed) return send({ outgoing }, result, share.stall_ms);
+    if (result instanceof Streamed) {
+      return send({ outgoing }, { ...result, source: counted(result.source, share) }, share.stall_ms);
+    }
     // The body of the request is no longer needed.
     share.end();
     const text = JSON.stringify(result ?? {});
@@ -260,7 +262,8 @@ export class InsideServer {
   #fail(outgoing: ServerResponse, thrown: unknown): void {
     const { log, refusal } = this.#options;
     if (outgoing.headersSent || outgoing.destroyed) {
-      if (!outgoing.destroyed) log.warn("response aborted", { error: errorText(thrown) });
+      // Not of refusals: a container could make as many lines as it likes.
+      if (isFault(thrown)) log.warn("response aborted", { error: errorText(thrown) });
       outgoing.destroy();
       return;
     }
@@ -268,6 +271,17 @@ export class InsideServer {
     const isBroken = !outgoing.req.complete;
     const closing = this.#isEnding || isBroken ? { connection: "close" } : {};
     outgoing.writeHead(status, { ...headers, "content-length": Buffer.byteLength(body), ...closing }).end(body);
+  }
+}
+
+/** Counts each large piece until the client has taken it. A stream for which there is no room is cut. */
+async function* counted(source: AsyncIterable<Uint8Array>, share: Share): AsyncGenerator<Uint8Array, void> {
+  for await (const piece of source) {
+    const isLarge = piece.length > LIMITS.held_small_bytes_max;
+    const refusal = isLarge ? share.add(piece.length) : undefined;
+    if (refusal !== undefined) throw refusal;
+    yield piece;
+    if (isLarge) share.end();
   }
 }
 
