@@ -14,10 +14,10 @@ import { type Address, parseAddress, streamOf, subjectOf } from "./addresses.ts"
 import type { Bus, Outgoing } from "./bus/port.ts";
 import {
   decodeEnvelope,
-  decodeStored,
   type Envelope,
   encodeEnvelope,
   type PayloadKind,
+  readStored,
   rewriteEnvelope,
 } from "./envelope/envelope.ts";
 import type { JsonMessage } from "./envelope/message-schema.ts";
@@ -255,7 +255,8 @@ export class Publishing {
     const request = await bus.entry({ tenant_id, inbox, msg_id: correlation_id });
     if (request === null) return false;
     // The container may have sent it to itself, which asks for no reply to others.
-    const { from } = decodeStored(request.envelope);
+    const from = readStored(request.envelope)?.from;
+    if (from === undefined) return false;
     if (from === to) return true;
     const [asker, target] = await Promise.all([containerOf(tenant_id, from), containerOf(tenant_id, to)]);
     return asker !== null && asker === target;

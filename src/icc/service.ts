@@ -8,11 +8,18 @@ import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import { DEAD_STREAM, parseAddress, streamOf, subjectOf } from "./addresses.ts";
-import type { Bus, DeadLetter, Delivery, Entry, EntryRef, EntryState, InboxKey } from "./bus/port.ts";
-import { decodeStored, type Envelope, type PermissionLevel, rewriteEnvelope } from "./envelope/envelope.ts";
+import type { Bus, DeadLetter, Delivery, Entry, EntryRef, EntryState, InboxKey, ReceiveOptions } from "./bus/port.ts";
+import {
+  DAMAGED,
+  decodeStored,
+  type Envelope,
+  type PermissionLevel,
+  readStored,
+  rewriteEnvelope,
+} from "./envelope/envelope.ts";
 import type { JsonMessage } from "./envelope/message-schema.ts";
 import { messageOf } from "./envelope/messages.ts";
-import { summaryOf } from "./envelope/summary.ts";
+import { damagedSummary, summaryOf } from "./envelope/summary.ts";
 
 import type { Grants } from "./grants.ts";
 import { type Accepted, API_SENDER, type Content, type Publishing, type Sender } from "./publishing.ts";
@@ -81,11 +88,18 @@ export class Icc {
     const { envelope, address } = prepared;
     if (address.kind === "state") throw noInbox(address.text);
     const inbox = await this.#replyInbox(sender.tenant_id, envelope.from);
-    const end = waits.begin(sender.tenant_id);
     const waiting = replies.expect(sender.tenant_id, inbox, envelope.msg_id);
+    let end: () => void;
+    try {
+      end = waits.begin(sender.tenant_id);
+    } catch (refusal) {
+      waiting.end();
+      throw refusal;
+    }
+    const pause = this.#pause(timeout_ms, signal);
     try {
       const accepted = await publishing.send(sender.tenant_id, prepared);
-      const reply = await Promise.race([waiting.reply, this.#pause(timeout_ms, signal)]);
+      const reply = await Promise.race([waiting.reply, pause.over]);
       if (reply === null) {
         throw new AppError("TIMEOUT", `no reply to message ${envelope.msg_id} within ${timeout_ms} ms`, {
           hint: "the message stays in its inbox until it is acked or expires",
@@ -93,6 +107,7 @@ export class Icc {
       }
       return { ...accepted, reply: messageOf(reply) };
     } finally {
+      pause.end();
       waiting.end();
       end();
     }
@@ -136,11 +151,11 @@ export class Icc {
       max_deliver: input.max_deliver,
       is_ordered: input.ordered,
     };
-    const { bus, clock, waits } = this.#options;
-    const first = await bus.receive(key, options);
+    const { bus, waits } = this.#options;
+    const first = await this.#deliver(key, options);
     if (first.length > 0 || input.wait_ms === 0) return first;
     const end = waits.begin(tenant_id);
-    const until_ms = clock.monotonicMs() + input.wait_ms;
+    const pause = this.#pause(input.wait_ms, signal);
     let wake: () => void = () => {};
     let isDue = true;
     const unwatch = bus.watch(key, () => {
@@ -151,18 +166,18 @@ export class Icc {
       for (;;) {
         if (isDue) {
           isDue = false;
-          const deliveries = await bus.receive(key, options);
+          const deliveries = await this.#deliver(key, options);
           if (deliveries.length > 0) return deliveries;
           if (isDue) continue;
         }
-        const left_ms = until_ms - clock.monotonicMs();
-        if (left_ms <= 0 || signal.aborted || this.#ending.signal.aborted) return [];
+        if (pause.isOver()) return [];
         const due = new Promise<void>((resolve) => {
           wake = resolve;
         });
-        await Promise.race([due, this.#pause(left_ms, signal)]);
+        await Promise.race([due, pause.over]);
       }
     } finally {
+      pause.end();
       unwatch();
       end();
     }
@@ -198,7 +213,8 @@ export class Icc {
       entries_max: Math.min(input.limit ?? LIMITS.entries_read_default, LIMITS.replay_entries_max),
     });
     const messages: Accepted[] = [];
-    for (const { envelope } of entries) messages.push(await this.#again(key, envelope));
+    for (const { envelope } of entries)
+      if (readStored(envelope) !== null) messages.push(await this.#again(key, envelope));
     return { replayed: messages.length, messages };
   }
 
@@ -282,6 +298,27 @@ export class Icc {
     await this.#options.bus.close();
   }
 
+  /** What is due. A message with a damaged envelope becomes a dead letter, and holds up no other. */
+  async #deliver(key: InboxKey, options: ReceiveOptions): Promise<Delivery[]> {
+    const { bus } = this.#options;
+    for (;;) {
+      const due = await bus.receive(key, options);
+      const whole: Delivery[] = [];
+      for (const delivery of due) {
+        if (readStored(delivery.envelope) !== null) whole.push(delivery);
+        else await this.#bury(delivery);
+      }
+      if (whole.length > 0 || due.length === 0) return whole;
+    }
+  }
+
+  async #bury({ tenant_id, inbox, msg_id, lease }: Delivery): Promise<void> {
+    await this.#options.bus.nack({ tenant_id, inbox, msg_id }, { lease, reason: DAMAGED }).catch((error) => {
+      // Somebody has settled it at this moment.
+      if (!(error instanceof AppError) || error.code !== "WRONG_STATE") throw error;
+    });
+  }
+
   /** Address of replies to a sender: its inbox, or its text if it has none. */
   async #replyInbox(tenant_id: string, from: string): Promise<string> {
     // Also where a container has this name.
@@ -327,22 +364,24 @@ export class Icc {
     return publishing.send(tenant_id, { envelope, bytes: rewriteEnvelope(bytes, changes), address });
   }
 
-  /** Resolves to null after the time, or when the client or the daemon ends. */
-  async #pause(delay_ms: number, signal: AbortSignal): Promise<null> {
-    const either = AbortSignal.any([signal, this.#ending.signal]);
-    if (either.aborted) return null;
-    await new Promise<void>((resolve) => {
-      const cancel = this.#options.clock.after(delay_ms, resolve);
-      either.addEventListener(
-        "abort",
-        () => {
-          cancel();
-          resolve();
-        },
-        { once: true },
-      );
-    });
-    return null;
+  /**
+   * `over` resolves to null after the time, or when the client or the daemon ends. `end` gives back the timer and the
+   * listeners: the signal of the daemon outlives every wait. No `AbortSignal.any`, which that signal would keep too.
+   */
+  #pause(delay_ms: number, signal: AbortSignal) {
+    const signals = [signal, this.#ending.signal];
+    const { promise: over, resolve } = Promise.withResolvers<null>();
+    const state = { isOver: false };
+    const end = (): void => {
+      state.isOver = true;
+      cancel();
+      for (const one of signals) one.removeEventListener("abort", end);
+      resolve(null);
+    };
+    const cancel = this.#options.clock.after(delay_ms, end);
+    for (const one of signals) one.addEventListener("abort", end);
+    if (signals.some(({ aborted }) => aborted)) end();
+    return { over, end, isOver: () => state.isOver };
   }
 }
 
@@ -361,7 +400,7 @@ const seconds = (ms: number): number => Math.floor(ms / 1_000);
 /** A message as lists show it. */
 export function messageItem(entry: Entry, include_message = false) {
   return {
-    ...itemOf(entry.inbox, entry.stream_seq, entry.envelope, include_message),
+    ...itemOf(entry, entry.stream_seq, include_message),
     state: entry.state,
     deliveries: entry.deliveries,
     is_leased: entry.held_until_ms !== null,
@@ -380,21 +419,21 @@ export function deliveryItem(delivery: Delivery) {
   };
 }
 
-function itemOf(inbox: string, stream_seq: number, bytes: Uint8Array, include_message: boolean) {
-  const envelope = decodeStored(bytes);
+function itemOf({ inbox, msg_id, envelope: bytes }: Entry | DeadLetter, stream_seq: number, include_message: boolean) {
+  const envelope = readStored(bytes);
   return {
-    msg_id: envelope.msg_id,
+    msg_id,
     stream: streamOf(inbox),
     stream_seq,
     envelope_b64: Buffer.from(bytes).toString("base64"),
-    envelope_summary: summaryOf(envelope),
-    ...(include_message ? { message: { ...messageOf(envelope) } } : {}),
+    envelope_summary: envelope === null ? damagedSummary(msg_id, inbox) : summaryOf(envelope),
+    ...(include_message && envelope !== null ? { message: { ...messageOf(envelope) } } : {}),
   };
 }
 
 function deadItem(letter: DeadLetter, include_message = false) {
   return {
-    ...itemOf(letter.inbox, letter.dead_seq, letter.envelope, include_message),
+    ...itemOf(letter, letter.dead_seq, include_message),
     stream: DEAD_STREAM,
     container_id: letter.inbox,
     original_stream: streamOf(letter.inbox),

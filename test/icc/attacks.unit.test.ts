@@ -1,13 +1,14 @@
 /** What one container or tenant does to the messages of others. */
-import { describe, expect, it } from "vitest";
-import { systemClock } from "../../src/base/clock.ts";
+import { describe, expect, it, vi } from "vitest";
+import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { Broadcasts } from "../../src/icc/broadcasts.ts";
 import { EmbeddedBus } from "../../src/icc/bus/embedded.ts";
 import { encodeEnvelope } from "../../src/icc/envelope/envelope.ts";
 import { Grants } from "../../src/icc/grants.ts";
 import { Publishing, type Sender } from "../../src/icc/publishing.ts";
-import { Replies } from "../../src/icc/replies.ts";
+import { Replies, Waits } from "../../src/icc/replies.ts";
+import { Icc } from "../../src/icc/service.ts";
 import { States } from "../../src/icc/state/service.ts";
 import { nodeQuotas } from "../functions/node-quotas.ts";
 import { scratchStores } from "../store/scratch.ts";
@@ -23,20 +24,18 @@ describe("hostile messages", () => {
     const bus = new EmbeddedBus({ store, clock: systemClock, quotas: nodeQuotas() });
     let next = 0;
     const ids = { next: (prefix: string) => `${prefix}_${++next}` } as never;
+    const replies = new Replies();
+    const grants = new Grants(store, { write: (statements) => store.write(statements) });
+    const states = new States({ store, clock: systemClock });
     const publishing = new Publishing({
-      ...{
-        bus,
-        clock: systemClock,
-        ids,
-        grants: new Grants(store, { write: (statements) => store.write(statements) }),
-        replies: new Replies(),
-        states: new States({ store, clock: systemClock }),
-      },
+      ...{ bus, clock: systemClock, ids, grants, replies, states },
       containerOf: async (_, text) => (text.startsWith("ctr_") ? text : null),
       copiesOf: () => [],
       onAction: () => {},
     });
-    return { store, bus, ids, publishing };
+    const waits = new Waits();
+    const iccOn = (clock: Clock) => new Icc({ bus, clock, ids, publishing, grants, replies, waits });
+    return { store, bus, ids, publishing, waits, iccOn };
   }
 
   const outgoing = (inbox: string, msg_id: string, size = 10) => ({
@@ -125,6 +124,87 @@ describe("hostile messages", () => {
     clearInterval(look);
     expect(accepted).toBe(64);
     expect(peak).toBeLessThan(2 * LIMITS.broadcast_bytes_at_once);
+  });
+
+  it("gives back what each wait held: its place, its timer and its listeners", async () => {
+    const { publishing, waits, iccOn } = ground();
+    const timers = new Set<object>();
+    const clock: Clock = {
+      ...systemClock,
+      after(delay_ms, fn) {
+        const timer = {};
+        timers.add(timer);
+        const cancel = systemClock.after(delay_ms, () => timers.delete(timer) && fn());
+        return () => {
+          timers.delete(timer);
+          cancel();
+        };
+      },
+    };
+    const icc = iccOn(clock);
+    const key: Sender = { tenant_id: TENANT, container: null };
+    const client = new AbortController();
+    const added = vi.spyOn(AbortSignal.prototype, "addEventListener");
+    const removed = vi.spyOn(AbortSignal.prototype, "removeEventListener");
+    const input = { max: 1, wait_ms: 60_000, lease_ms: 60_000, max_deliver: 5, ordered: false };
+    const message = (to: string, msg_id: string, correlation_id = "") =>
+      ({ to, type: "t", payload: 1, msg_id, correlation_id }) as never;
+    for (let i = 0; i < 20; i++) {
+      // All are woken by each message, and one gets it.
+      const waiting = Array.from({ length: 5 }, () => icc.receive(TENANT, "queue:q", input, client.signal));
+      await vi.waitUntil(() => waits.count === 5);
+      for (let n = 0; n < 5; n++) await icc.publish(key, { message: message("queue:q", `m${i}-${n}`) });
+      expect((await Promise.all(waiting)).flat()).toHaveLength(5);
+      const asked = icc.request(key, message("queue:asked", `ask${i}`), 60_000, client.signal);
+      await vi.waitUntil(() => waits.count === 1);
+      // The same request again is refused, and holds nothing.
+      const again = icc.request(key, message("queue:asked", `ask${i}`), 60_000, client.signal);
+      await expect(again).rejects.toMatchObject({ code: "WRONG_STATE" });
+      const reply = message("queue:replies", `reply${i}`, `ask${i}`);
+      icc.answer(TENANT, "api", (await publishing.check(key, { message: reply })).envelope);
+      await asked;
+    }
+    expect([waits.count, timers.size]).toEqual([0, 0]);
+    expect(added.mock.calls.length).toBeGreaterThan(0);
+    expect(removed.mock.calls.length).toBe(added.mock.calls.length);
+    vi.restoreAllMocks();
+  });
+
+  it("delivers the others where the disk has damaged a message, which becomes a dead letter", async () => {
+    const { store, bus, iccOn } = ground();
+    const icc = iccOn(systemClock);
+    const key: Sender = { tenant_id: TENANT, container: null };
+    for (const msg_id of ["m1", "m2", "m3", "m4"]) {
+      await icc.publish(key, { message: { to: "queue:q", type: "t", payload: 1, msg_id } as never });
+    }
+    for (const [msg_id, envelope] of [
+      ["m1", Buffer.from("ff", "hex")],
+      ["m3", Buffer.alloc(0)],
+    ] as const) {
+      await store.write([{ sql: "UPDATE icc_entries SET envelope = ? WHERE msg_id = ?", args: [envelope, msg_id] }]);
+    }
+    const { messages: listed } = await icc.read(TENANT, "queue:q", { include_message: true });
+    expect(listed.map(({ msg_id, envelope_summary: { type }, ...one }) => [msg_id, type, "message" in one])).toEqual([
+      ["m1", "damaged", false],
+      ["m2", "t", true],
+      ["m3", "damaged", false],
+      ["m4", "t", true],
+    ]);
+    const input = { max: 1, wait_ms: 0, lease_ms: 60_000, max_deliver: 5, ordered: true };
+    const { signal } = new AbortController();
+    for (const msg_id of ["m2", "m4"]) {
+      expect(await icc.receive(TENANT, "queue:q", input, signal)).toMatchObject([{ msg_id }]);
+      await icc.settle(TENANT, "queue:q", { msg_id, action: "ack" });
+    }
+    expect(await icc.receive(TENANT, "queue:q", input, signal)).toEqual([]);
+    const dead = await icc.deadLetters(TENANT, { include_message: true });
+    expect(dead.messages.map(({ msg_id, reason }) => [msg_id, reason])).toEqual([
+      ["m1", "the stored envelope of the message is damaged"],
+      ["m3", "the stored envelope of the message is damaged"],
+    ]);
+    await expect(icc.replayDead(TENANT, 1, null)).rejects.toMatchObject({ code: "WRONG_STATE" });
+    expect(await icc.replay(TENANT, "queue:q", {})).toMatchObject({ replayed: 2 });
+    expect((await bus.facts({ tenant_id: TENANT, inbox: "queue:q" })).unread_count).toBe(2);
   });
 
   it("bounds the output in the answer of a broadcast command", async () => {

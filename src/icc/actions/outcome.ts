@@ -11,7 +11,7 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { Address } from "../addresses.ts";
 import type { Bus } from "../bus/port.ts";
-import { type AckPayload, decodeStored, type Envelope, encodeEnvelope } from "../envelope/envelope.ts";
+import { type AckPayload, type Envelope, encodeEnvelope, readStored } from "../envelope/envelope.ts";
 import type { Publishing } from "../publishing.ts";
 import type { Replies } from "../replies.ts";
 
@@ -59,8 +59,9 @@ export class Outcomes {
     const address = await this.#inboxOf(tenant_id, action.from);
     if (address === null) return null;
     const entry = await bus.entry({ tenant_id, inbox: address.text, msg_id: outcomeId(action.msg_id) });
-    if (entry === null) return null;
-    const { from, correlation_id, payload } = decodeStored(entry.envelope);
+    const outcome = entry === null ? null : readStored(entry.envelope);
+    if (outcome === null) return null;
+    const { from, correlation_id, payload } = outcome;
     const isOurs = from === container_id && correlation_id === action.msg_id && payload.kind === "ack";
     return isOurs ? payload.value : null;
   }

@@ -16,7 +16,7 @@ import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { Bus, Delivery, EntryRef, InboxKey } from "../bus/port.ts";
-import { type AckPayload, decodeStored, type Envelope, type ErrorCode } from "../envelope/envelope.ts";
+import { type AckPayload, DAMAGED, type Envelope, type ErrorCode, readStored } from "../envelope/envelope.ts";
 import type { Applying } from "./applying.ts";
 import { type Outcomes, shortened } from "./outcome.ts";
 import { Places } from "./places.ts";
@@ -103,7 +103,11 @@ export class Actions {
     const { bus, outcomes } = this.#options;
     const { tenant_id, inbox, msg_id, lease, deliveries } = delivery;
     const ref: EntryRef = { tenant_id, inbox, msg_id };
-    const envelope = decodeStored(delivery.envelope);
+    const envelope = readStored(delivery.envelope);
+    if (envelope === null) {
+      await bus.nack(ref, { lease, reason: DAMAGED });
+      return true;
+    }
     const cancelling = new AbortController();
     const release = this.#hold(ref, lease, () => cancelling.abort());
     try {

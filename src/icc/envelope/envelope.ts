@@ -47,6 +47,8 @@ const FIELD_NUMBERS = new Map(MESSAGES.Envelope.fields.map(({ name, number }) =>
 
 /** Largest copy that `rewriteEnvelope` makes, in bytes. */
 export const storedBytesMax = LIMITS.icc_message_bytes_max + LIMITS.icc_rewrite_bytes_max;
+/** Why a message with a damaged envelope is a dead letter. */
+export const DAMAGED = "the stored envelope of the message is damaged";
 /** A copy has fields that the sender's envelope may lack. */
 const STORED_FIELDS_MAX = LIMITS.icc_envelope_fields_max + MESSAGES.Envelope.fields.length;
 
@@ -58,9 +60,24 @@ export function decodeEnvelope(bytes: Uint8Array): Envelope {
   return decoded(bytes, LIMITS.icc_message_bytes_max, LIMITS.icc_envelope_fields_max);
 }
 
-/** Decodes an envelope that the daemon has stored: one of a sender, or a copy by `rewriteEnvelope`, which may be larger. */
+/**
+ * Decodes an envelope that the daemon has stored: one of a sender, or a copy by `rewriteEnvelope`, which may be larger. Null if
+ * the disk has damaged it.
+ */
+export function readStored(bytes: Uint8Array): Envelope | null {
+  try {
+    return decoded(bytes, storedBytesMax, STORED_FIELDS_MAX);
+  } catch (error) {
+    if (error instanceof AppError) return null;
+    throw error;
+  }
+}
+
+/** As `readStored`; throws WRONG_STATE for a damaged envelope. */
 export function decodeStored(bytes: Uint8Array): Envelope {
-  return decoded(bytes, storedBytesMax, STORED_FIELDS_MAX);
+  const envelope = readStored(bytes);
+  if (envelope === null) throw new AppError("WRONG_STATE", DAMAGED, { hint: "ask the sender to send it again" });
+  return envelope;
 }
 
 function decoded(bytes: Uint8Array, bytes_max: number, fields_max: number): Envelope {

@@ -21,6 +21,19 @@ export interface EnvelopeSummary {
   readonly ttl_ms: number;
 }
 
+/** The summary of a message whose envelope the disk has damaged: what its entry says. */
+export function damagedSummary(msg_id: string, to: string): EnvelopeSummary {
+  const unknown = {
+    from: "",
+    request_id: "",
+    permission_level: "",
+    trace_id: "",
+    correlation_id: "",
+    causation_id: "",
+  };
+  return { msg_id, to, ...unknown, payload_kind: "damaged", type: "damaged", sent_at: 0, ttl_ms: 0 };
+}
+
 export function summaryOf(envelope: Envelope): EnvelopeSummary {
   return {
     msg_id: envelope.msg_id,
