@@ -34,7 +34,8 @@ describe("hostile messages", () => {
       onAction: () => {},
     });
     const waits = new Waits();
-    const iccOn = (clock: Clock) => new Icc({ bus, clock, ids, publishing, grants, replies, waits });
+    const iccOn = (clock: Clock) =>
+      new Icc({ bus, clock, ids, publishing, grants, replies, waits, checkBinding: never });
     return { store, bus, ids, publishing, waits, iccOn };
   }
 
