@@ -14,7 +14,7 @@ export const argumentList = z
 
 /** One argv: the first element names the command. */
 export const argv = argumentList
-  .min(1)
+  .min(1, "must have at least one element")
   .refine((all) => all[0] !== "", { error: "must not start with an empty element" });
 
 /** Highest id of a user or group: a user namespace of a container has 65,536 of each. */

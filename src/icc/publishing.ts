@@ -174,7 +174,10 @@ export class Publishing {
     if (address.kind !== "container") return address;
     const id = await this.#options.containerOf(tenant_id, text);
     if (id !== null) return { kind: "container", text: id };
-    throw new AppError("NOT_FOUND", `container '${text.slice(0, 256)}' not found`, { reason_code: "UNKNOWN_TARGET" });
+    throw new AppError("NOT_FOUND", `container '${text.slice(0, 256)}' not found`, {
+      reason_code: "UNKNOWN_TARGET",
+      ...(text.includes(":") ? { hint: "an address other than a container begins with queue:, topic: or state:" } : {}),
+    });
   }
 
   /** P4. `stream_seq` of the answer is the version of the key. */
@@ -226,7 +229,7 @@ export class Publishing {
     if (isWithin("WRITE_STATE", await this.#options.grants.get(container_id))) return;
     throw new AppError("FORBIDDEN", `the state '${key}' is that of another container`, {
       reason_code: "PERMISSION_DENIED",
-      hint: "a key of the tenant can raise the permission of the container to WRITE_STATE",
+      hint: `a key of the tenant can raise the level to WRITE_STATE: PUT /api/icc/containers/${container_id}/permission`,
     });
   }
 
@@ -241,11 +244,15 @@ export class Publishing {
     }
     const grant = await this.#options.grants.get(container.id);
     if (isWithin(envelope.permission_level, grant) || (await this.#isReply(tenant_id, container.id, envelope))) return;
-    throw new AppError("FORBIDDEN", `the container may send messages of at most the level ${grant}`, {
-      reason_code: "PERMISSION_DENIED",
-      details: { expected: [grant], received: envelope.permission_level },
-      hint: "a key of the tenant can raise the permission of the container",
-    });
+    throw new AppError(
+      "FORBIDDEN",
+      `permission level ${envelope.permission_level} exceeds that of the container: ${grant}`,
+      {
+        reason_code: "PERMISSION_DENIED",
+        details: { expected: [grant], received: envelope.permission_level },
+        hint: `a key of the tenant can raise it: PUT /api/icc/containers/${container.id}/permission`,
+      },
+    );
   }
 
   /** An ack or error payload for the sender of a message in the container's own inbox needs no grant. */

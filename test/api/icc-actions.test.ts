@@ -126,7 +126,7 @@ describe("an action", () => {
     const long = { set: Object.fromEntries(Array.from({ length: 300 }, (_, i) => [`V${i}`, "x"])) };
     const huge = { set: { BIG: "x".repeat(200_000) } };
     for (const [type, payload, error_code, text] of [
-      ["exec_command", { argv: [] }, "INVALID_SCHEMA", /argv/],
+      ["exec_command", { argv: [] }, "INVALID_SCHEMA", /^argv must have at least one element$/],
       ["exec_command", { argv: ["true"], timeout_ms: 100_000_000 }, "INVALID_SCHEMA", /timeout_ms/],
       ["exec_command", { argv: ["true"], workdir: "tmp" }, "INVALID_SCHEMA", /workdir/],
       ["exec_command", { argv: ["true"], env: { LD_PRELOAD: "/x" } }, "INVALID_SCHEMA", /loader/],
@@ -134,7 +134,12 @@ describe("an action", () => {
       ["file_patch", { path: "etc/x", content_type: "text/plain" }, "INVALID_SCHEMA", /absolute/],
       ["file_patch", { path: "/etc/", content_type: "text/plain" }, "INVALID_SCHEMA", /file/],
       ["file_patch", { path: "/etc", content_type: "text/plain" }, "INVALID_SCHEMA", /directory/],
-      ["file_patch", { path: "/etc/x", content_type: "text/x-diff" }, "INVALID_SCHEMA", /text\/x-diff/],
+      [
+        "file_patch",
+        { path: "/etc/x", content_type: "text/x-diff" },
+        "INVALID_SCHEMA",
+        /text\/x-diff.*known: .*text\/plain/,
+      ],
       ["env_patch", long, "INVALID_SCHEMA", /entries/],
       ["env_patch", huge, "INVALID_SCHEMA", /larger/],
       ["env_patch", { set: { "A-B": "1" } }, "INVALID_SCHEMA", /names/],
@@ -192,6 +197,8 @@ describe("an action", () => {
         error_message: expect.stringMatching(/^exit code 3, job job_\w+: broken$/),
       },
     });
+    const { error_message } = await act(b, "exec_command", shell("exit 4"));
+    expect(error_message).toMatch(/^exit code 4, job job_\w+$/);
     const never = { ...shell("sleep 4242 & setsid sleep 4242 & wait"), timeout_ms: 500 };
     expect(await act(b, "exec_command", never)).toMatchObject({ status: "REJECTED", error_code: "TIMEOUT" });
     await eventually("no process is left", async () => {

@@ -165,6 +165,10 @@ describe("a binding", () => {
     expect(await refused({ function: "nothing", subject: "queue:a" })).toBe(404);
     expect(await refused({ function: "echo", subject: "nothing" })).toBe(404);
     expect(await refused({ function: "echo" })).toBe(400);
+    // No inbox: a change of a state is no message that a function could get.
+    expect(await refused({ function: "echo", subject: "state:color" })).toBe(400);
+    const unknown = await post("/api/icc/bindings", { function: "echo", subject: "queues:a" });
+    expect(unknown.body.hint).toMatch(/queue:, topic: or state:/);
     expect(await refused({ function: "echo", subject: "queue:a", message_type: "a.*" })).toBe(400);
     expect(await refused({ function: "echo", subject: "box", message_type: "*a" })).toBe(400);
     expect(await refused({ function: "echo", subject: "box", concurrency: 17 })).toBe(400);

@@ -110,7 +110,8 @@ export class Applying {
     if (end.exit_code === null)
       throw new AppError("NOT_RESPONDING", `the connection to the command broke, job ${end.job_id}`);
     if (end.exit_code === 0) return "";
-    return `exit code ${end.exit_code}, job ${end.job_id}: ${end.stderr.trim()}`;
+    const stderr = end.stderr.trim();
+    return `exit code ${end.exit_code}, job ${end.job_id}${stderr === "" ? "" : `: ${stderr}`}`;
   }
 
   async #file({ tenant_id, container_id, is_dry }: Action, { path, content_type, patch }: FilePatch): Promise<string> {
@@ -118,9 +119,13 @@ export class Applying {
     if (plain.includes("\0")) throw invalid("path", "must not contain a NUL character");
     if (plain.endsWith("/") || /(^|\/)\.\.?$/.test(plain)) throw invalid("path", "must name a file");
     if (!CONTENT_TYPES.includes(mediaType(content_type))) {
-      throw invalid("content_type", `is none of a file's content: ${content_type.slice(0, 100)}`, {
-        details: { expected: CONTENT_TYPES },
-      });
+      throw invalid(
+        "content_type",
+        `is unknown: '${content_type.slice(0, 100)}' (known: ${CONTENT_TYPES.join(", ")})`,
+        {
+          details: { expected: CONTENT_TYPES },
+        },
+      );
     }
     const { session, close } = await this.#options.containers.openFiles(tenant_id, container_id);
     try {

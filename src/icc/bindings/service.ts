@@ -174,6 +174,12 @@ export class Bindings {
     }
     const text = subject.startsWith(SUBJECT_PREFIX) ? subject.slice(SUBJECT_PREFIX.length) : subject;
     const address = await this.#options.publishing.resolve(tenant_id, text);
+    if (address.kind === "state") {
+      throw new AppError("INVALID_ARGUMENT", `subject must not be a state: ${text}`, {
+        details: { expected: ["container id or name", "queue:<name>", "topic:<name>"] },
+        hint: "watch states with GET /api/icc/state?watch=true, or bind a topic",
+      });
+    }
     if (address.kind !== "queue" || message_type === null) return address;
     throw new AppError("INVALID_ARGUMENT", "message_type: a binding of a queue receives all messages of the queue", {
       hint: "leave out message_type, or publish to a topic",

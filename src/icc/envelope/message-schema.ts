@@ -10,7 +10,9 @@ const id = textBytes(LIMITS.icc_id_bytes_max);
 export const PERMISSION_LEVELS = Object.keys(ENUMS.PermissionLevel).slice(1) as [PermissionLevel, ...PermissionLevel[]];
 
 export const messageSchema = z.object({
-  to: id.min(1).describe("Address of the receiver: a container's id or name, `queue:<name>` or `topic:<name>`."),
+  to: id
+    .min(1)
+    .describe("Address of the receiver: a container's id or name, `queue:<name>`, `topic:<name>` or `state:<key>`."),
   from: id.min(1).optional().describe("Address of the sender; by default the caller's own."),
   type: z
     .string()
