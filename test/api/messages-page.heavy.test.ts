@@ -180,6 +180,47 @@ describe("the inbox of a container", () => {
   });
 });
 
+describe("a server of messages that is away", () => {
+  it("is named where messages are, and everything else goes on", async () => {
+    const { container_id } = await user.create({ name: "worker" });
+    await send("worker");
+    const tab = await open("#/messages");
+    const { page, errors } = tab;
+    await page.route(/\/api\/icc\/inbox\//, (route) =>
+      route.fulfill({ status: 503, json: { error: "no answer, says the test", error_code: "SERVICE_UNAVAILABLE" } }),
+    );
+    await page.goto(`${daemon.url}/#/containers/${container_id}`);
+    await messages(page).getByRole("alert").getByText("no answer, says the test").waitFor();
+    await messages(page).getByText("1 unread of 1 message").waitFor();
+    await ok("POST", `/api/containers/${container_id}/stop`, { timeout_ms: 0 });
+    await page.locator(".title .badge").getByText("exited").waitFor();
+    await page.locator(".connection[data-state='live']").waitFor();
+    await page.unroute(/\/api\/icc\/inbox\//);
+    await entry(page, 1).waitFor();
+    expect(await messages(page).getByRole("alert").isVisible()).toBe(false);
+    for (const error of errors.splice(0)) expect(error).toContain("status of 503");
+  });
+});
+
+describe("a container that floods", () => {
+  it("fills its own inbox, and the page shows the newest messages of it", async () => {
+    const { container_id } = await user.create({ name: "worker" });
+    const tab = await open(`#/containers/${container_id}`);
+    const { page } = tab;
+    await messages(page).getByText("No messages.").waitFor();
+    const flood = Array.from({ length: 20 }, async (_, i) => {
+      for (let n = 0; n < 20; n++)
+        await send("worker", { from: HOSTILE, payload: { i, n, filler: "x".repeat(200_000) } });
+    });
+    await Promise.all(flood);
+    await entry(page, 400).waitFor();
+    await messages(page).getByText("400 unread of 400 messages").waitFor();
+    expect((await numbers(page)).length).toBeLessThanOrEqual(25);
+    expect((await numbers(page))[0]).toBe("400");
+    forgiveRaces(tab);
+  });
+});
+
 describe("the messages of a tenant", () => {
   it("are its inboxes with their counts, and each queue and topic opens", async () => {
     const { container_id } = await user.create({ name: "worker" });
