@@ -39,4 +39,48 @@ api "/api/icc/dlq/$dead/replay" -d '{}' | get stream_seq
 `,
     "failed\n2",
   ),
+  example(
+    "Change a container by messages",
+    "The daemon applies the payload and replies with the outcome; with DRY_RUN it checks the payload alone.",
+    [...USE, "invoke"],
+    `
+id=$(api /api/containers -d '{"name": "guide-target"}' | get container_id)
+${CLEANUP}
+apply() { api /api/icc/request -d '{"to": "guide-target", "type": "'"$1"'", "payload": '"$2"'}' | outcome; }
+outcome() { python3 -c 'import json, sys; p = json.load(sys.stdin)["reply"]["payload"]; print(p["status"], p["result_version"])'; }
+apply file_patch '{"path": "/root/a", "content_type": "text/plain", "patch": "hello"}'
+apply exec_command '{"argv": ["cp", "/root/a", "/root/b"]}'
+apply lifecycle_action '{"action": "stop", "apply_mode": "DRY_RUN"}'
+api "/api/containers/$id/exec" -d '{"command": ["cat", "/root/b"]}' | get stdout
+`,
+    "APPLIED 1\nAPPLIED 2\nAPPLIED 2\nhello",
+  ),
+  example(
+    "Copy messages to subscribers of a topic",
+    "Each subscriber of a topic gets a copy; a queue as subscriber shares the copies among its receivers.",
+    USE,
+    `
+id=$(api /api/containers -d '{"name": "guide-subscriber"}' | get container_id)
+${CLEANUP}
+api /api/icc/topics/guide-news/subscribers/guide-subscriber -X PUT | get subscribed; echo
+api /api/icc/messages -d '{"to": "topic:guide-news", "type": "headline", "payload": "rain"}' >/dev/null
+api "/api/icc/inbox/$id?include_message=true" |
+  python3 -c 'import json, sys; print(json.load(sys.stdin)["messages"][0]["message"]["payload"], end="")'
+`,
+    "True\nrain",
+  ),
+  example(
+    "Answer requests with a function",
+    "A binding calls a function for each message of a queue, and with reply sends its result to the sender.",
+    USE,
+    `
+fn=$(api /api/functions -d '{"name": "guide-upper", "handler": "tr a-z A-Z"}' | get id)
+trap 'api "/api/functions/$fn" -X DELETE >/dev/null' EXIT
+api "/api/functions/$fn/deploy" -d '{}' >/dev/null
+api /api/icc/bindings -d '{"function": "guide-upper", "subject": "queue:guide-upper", "reply": true}' | get inbox; echo
+api /api/icc/request -d '{"to": "queue:guide-upper", "type": "ask", "payload": "hello"}' |
+  python3 -c 'import json, sys; print(json.loads(json.load(sys.stdin)["reply"]["payload"])["MESSAGE"]["PAYLOAD"], end="")'
+`,
+    "queue:guide-upper\nHELLO",
+  ),
 ];

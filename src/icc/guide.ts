@@ -16,7 +16,11 @@ export const iccGuide: Guide<"icc"> = {
     "GET /api/icc/inbox/{container_id} lists messages without delivering them, by stream_seq and state.",
     "GET /api/icc/dlq lists dead letters; POST /api/icc/dlq/{stream_seq}/replay publishes one again.",
     "POST /api/icc/request publishes a message and returns the reply to it.",
-    "PUT /api/icc/containers/{container_id}/permission lets a container send messages that change others.",
+    "PUT /api/icc/topics/{name}/subscribers/{container_id} subscribes a container to topic:{name}; each subscriber gets a copy of a message.",
+    "POST /api/icc/bindings calls a function for each message of a queue, of an address or of a type.",
+    "PUT /api/icc/state/{key} writes a value that all containers of the tenant read; GET /api/icc/state?watch=true streams the changes.",
+    "POST /api/icc/request with the type exec_command, file_patch, env_patch, lifecycle_action or state_patch changes the container that it is sent to, and returns the outcome.",
+    "PUT /api/icc/containers/{container_id}/permission lets a container send such messages to others.",
   ],
   machine: messageStates,
   states: {
