@@ -114,3 +114,44 @@ it("sends what is there to a watcher, then each change", async () => {
   await reader?.cancel();
   await reading;
 });
+
+it("lets containers write all keys but those of others, and ends a container's key with it", async () => {
+  const make = async (name: string, headers: Record<string, string> = {}): Promise<string> =>
+    (await daemon.call("POST", "/api/containers", { name }, headers)).body.container_id;
+  const { tenant_id } = (await daemon.call("POST", "/api/tenants", { name: "third" })).body;
+  const { key } = (await daemon.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name: "k" })).body;
+  const other = { "x-api-key": key };
+  const [a = "", b = "", theirs = ""] = await Promise.all([make("state-a"), make("state-b"), make("state-c", other)]);
+  const inside = async (id: string, method: string, path: string, body: unknown, headers = {}) => {
+    const data = body === undefined ? [] : ["-d", JSON.stringify(body)];
+    const socket = ["--unix-socket", "/run/hearth/icc.sock", `http://x${path}`];
+    const command = ["curl", "-s", "-X", method, ...data, ...socket];
+    const ran = await daemon.call("POST", `/api/containers/${id}/exec`, { command }, headers);
+    return JSON.parse(ran.body.stdout);
+  };
+  const snapshot = (to: string, from?: string) => ({ to, from, type: "t", payload: 1 });
+  expect(await inside(a, "PUT", "/v1/state/shared", { value: 1 })).toMatchObject({ key: "shared", from: a });
+  expect(await inside(a, "PUT", `/v1/state/${a}`, { value: "mine" })).toMatchObject({ version: expect.any(Number) });
+  for (const id of [b, theirs]) {
+    expect(await inside(a, "PUT", `/v1/state/${id}`, { value: 1 })).toMatchObject({ error_code: "FORBIDDEN" });
+    expect(await inside(a, "DELETE", `/v1/state/${id}`, undefined)).toMatchObject({ error_code: "FORBIDDEN" });
+    const sent = await inside(a, "POST", "/v1/messages", snapshot(`state:${id}`));
+    expect([id, sent.error_code]).toEqual([id, "FORBIDDEN"]);
+  }
+  const forged = await inside(a, "POST", "/v1/messages", snapshot("state:shared", b));
+  expect(forged).toMatchObject({ error_code: "FORBIDDEN" });
+  const path = `/api/icc/containers/${a}/permission`;
+  await daemon.call("PUT", path, { permission_level: "WRITE_STATE" });
+  expect(await inside(a, "PUT", `/v1/state/${b}`, { value: 1 })).toMatchObject({ key: b, from: a });
+  // The grant is for containers of the tenant: the same key of another tenant is another state.
+  await inside(theirs, "PUT", `/v1/state/${theirs}`, { value: "theirs" }, other);
+  await inside(a, "PUT", `/v1/state/${theirs}`, { value: "not theirs" });
+  expect((await call("GET", `/state/${theirs}`, undefined, other)).body.value).toBe("theirs");
+  expect(await inside(theirs, "GET", "/v1/state/shared", undefined, other)).toMatchObject({ error_code: "NOT_FOUND" });
+  // A container ends with its state, and with nothing of another tenant.
+  await call("PUT", `/state/${a}`, { value: "of another tenant" }, other);
+  await daemon.call("DELETE", `/api/containers/${a}`);
+  expect((await call("GET", `/state/${a}`)).status).toBe(404);
+  expect((await call("GET", `/state/${a}`, undefined, other)).body.value).toBe("of another tenant");
+  await daemon.call("DELETE", `/api/tenants/${tenant_id}?force=true`);
+});
