@@ -261,9 +261,11 @@ export class Publishing {
     const { bus, containerOf } = this.#options;
     const request = await bus.entry({ tenant_id, inbox, msg_id: correlation_id });
     if (request === null) return false;
+    const asked = readStored(request.envelope);
+    // The platform alone tells how an action ended.
+    if (asked === null || ACTIONS.has(asked.payload.kind)) return false;
     // The container may have sent it to itself, which asks for no reply to others.
-    const from = readStored(request.envelope)?.from;
-    if (from === undefined) return false;
+    const { from } = asked;
     if (from === to) return true;
     const [asker, target] = await Promise.all([containerOf(tenant_id, from), containerOf(tenant_id, to)]);
     return asker !== null && asker === target;

@@ -63,6 +63,16 @@ describe("hostile messages", () => {
     expect(await ack("ctr_two", "asked")).toBe("FORBIDDEN");
     expect(await ack("ctr_two", "own")).toBe("FORBIDDEN");
     expect(await ack("ctr_two", "others")).toBe("FORBIDDEN");
+    // The platform tells how an action ended, and its container tells nothing in its place.
+    const action = {
+      to: "ctr_evil",
+      from: "ctr_one",
+      type: "exec_command",
+      payload: { argv: ["true"] },
+      msg_id: "act",
+    };
+    await publishing.publish({ tenant_id: TENANT, container: null }, { message: action as never });
+    expect(await ack("ctr_one", "act")).toBe("FORBIDDEN");
   });
 
   it("counts no copy that an inbox has already, and writes none to an inbox that is gone", async () => {

@@ -5,6 +5,7 @@ import { AppError } from "../../src/base/errors.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import type { Binding } from "../../src/icc/bindings/rows.ts";
 import { type CallOutcome, Runner } from "../../src/icc/bindings/runner.ts";
+import { Bindings } from "../../src/icc/bindings/service.ts";
 import { Slots } from "../../src/icc/bindings/slots.ts";
 import { EmbeddedBus } from "../../src/icc/bus/embedded.ts";
 import { encodeEnvelope } from "../../src/icc/envelope/envelope.ts";
@@ -51,6 +52,25 @@ function ground(call: (payload: string) => Promise<CallOutcome>) {
   };
   return { store, bus, slots, runner, missing, send, states };
 }
+
+describe("bindings", () => {
+  it("remove an inbox without a binding: a publish copied to it while the binding ended", async () => {
+    const { store, bus } = ground(async () => SUCCESS);
+    const bindings = new Bindings({
+      ...{ store, clock: systemClock, ids: randomIds(), log: quietLog, icc: { bus } as never },
+      ...{ publishing: {} as never, functions: {} as never },
+    });
+    const publish = (inbox: string) =>
+      bus.publish({
+        ...{ tenant_id: "acme", inbox, msg_id: "m", idempotency_key: "", envelope: Buffer.from("x") },
+        expires_ms: Date.now() + 60_000,
+      });
+    for (const inbox of ["binding:bnd_gone", "queue:stays", "ctr_stays"]) await publish(inbox);
+    await bindings.prune();
+    const left = await bus.inboxes("acme", { after: "", inboxes_max: 10 });
+    expect(left.map(({ inbox }) => inbox)).toEqual(["ctr_stays", "queue:stays"]);
+  });
+});
 
 const nameIn = (payload: string): string => JSON.parse(payload).message.msg_id;
 

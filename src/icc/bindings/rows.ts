@@ -1,6 +1,7 @@
 /** Bindings in the store. */
 import { LIMITS } from "../../base/limits.ts";
 import type { Row, Store } from "../../store/store.ts";
+import type { InboxKey } from "../bus/port.ts";
 
 export interface Binding {
   readonly id: string;
@@ -27,6 +28,10 @@ const INSERT = `INSERT INTO icc_bindings (id, tenant_id, function_id, subject, m
   WHERE (SELECT count(*) FROM icc_bindings WHERE tenant_id = ?) < ?
   AND EXISTS (SELECT 1 FROM functions WHERE id = ?)
   AND (? IS NULL OR EXISTS (SELECT 1 FROM containers WHERE id = ? AND is_removing = 0))`;
+
+/** Inboxes of bindings that ended while a publish copied a message for them. */
+const ORPHANS = `SELECT tenant_id, name FROM icc_inboxes JOIN icc_tenants ON icc_tenants.tenant_no = icc_inboxes.tenant_no
+  WHERE name >= 'binding:' AND name < 'binding;' AND substr(name, 9) NOT IN (SELECT id FROM icc_bindings) LIMIT ?`;
 
 export class BindingRows {
   readonly #store: Store;
@@ -66,6 +71,11 @@ export class BindingRows {
     ];
     const { changes } = await this.#store.write([{ sql: INSERT, args }], { durable: true });
     return changes[0] === 1;
+  }
+
+  async orphans(): Promise<InboxKey[]> {
+    const rows = await this.#store.read(ORPHANS, [LIMITS.messages_pruned_at_once]);
+    return rows.map(({ tenant_id, name }) => ({ tenant_id: String(tenant_id), inbox: String(name) }));
   }
 
   async delete(tenant_id: string, id: string): Promise<boolean> {

@@ -127,8 +127,10 @@ export class Bindings {
     });
   }
 
+  /** Ends what a crash or a race left: bindings without a row, and inboxes without a binding. */
   async prune(): Promise<void> {
     for (const tenant_id of [...this.#runners.keys()]) await this.refresh(tenant_id);
+    for (const key of await this.#rows.orphans()) await this.#options.icc.bus.remove(key);
   }
 
   /** Receives no more, and waits for calls in flight for a while. */
