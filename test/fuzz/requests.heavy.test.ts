@@ -137,6 +137,7 @@ const LEARNT = [
   "operation_id",
   "session_id",
   "snapshot_id",
+  "binding_id",
 ] as const;
 
 /** What the tenant has made may be asked for by the next request. */
@@ -250,9 +251,12 @@ async function tidy(kept = 8): Promise<void> {
     job_id: state.there.job_id ?? [],
     operation_id: state.there.operation_id ?? [],
     session_id: state.there.session_id ?? [],
+    binding_id: state.there.binding_id ?? [],
     snapshot_id: own_snapshots,
     other_id: own_snapshots,
     invocation_id: invocations.flatMap(({ body }) => ids(body.invocations ?? [])),
+    msg_id: ["fuzz-1", "fuzz-2"],
+    stream_seq: ["1"],
     // Those of other tenants that may be there.
     key_id: [...ids(made).filter((id) => !keys.kept_ids.has(id)), ...keys.others.slice(-4)],
     tenant_id: ids(tenants.map(({ tenant_id }: { tenant_id: string }) => ({ tenant_id }))).filter(
@@ -286,8 +290,11 @@ async function furnish(): Promise<void> {
   await daemon.call("PUT", "/api/oci/registries/n1.example", stored, asKey(keys.tenant));
   await make("/api/volumes", { name: "n1" });
   await make("/api/volumes/n1/files", { path: "f", content: "eA==" });
+  await make("/api/icc/messages", { to: "queue:n1", type: "fuzz", msg_id: "fuzz-2" });
+  await make("/api/icc/ack", { container_id: "queue:n1", msg_id: "fuzz-2", action: "nack" });
   for (const name of ["n1", "n2"]) {
     await make("/api/containers", { name });
+    await make("/api/icc/messages", { to: name, type: "fuzz", msg_id: "fuzz-1" });
     const started = await daemon.call(
       "POST",
       `/api/containers/${name}/start?execution=sync`,
@@ -440,6 +447,8 @@ describe(`of ${COUNT} requests with seed ${SEED}`, () => {
     // A build needs a context with a build file, a context or a load an archive as its body, a push a registry that takes it.
     const never = [
       ...["cancelOperation", "rotateOperatorKey", "pushImage"],
+      // Nobody replies.
+      "requestReply",
       ...["buildImage", "loadImage", "createBuildContext", "deleteBuildContext"],
       // This daemon has no users.
       ...["registerUser", "loginUser", "refreshLogin", "logoutUser", "changePassword", "resetPassword"],

@@ -6,6 +6,8 @@
 import fc from "fast-check";
 import { z } from "zod";
 import { LIMITS } from "../../src/base/limits.ts";
+import { encodeEnvelope } from "../../src/icc/envelope/envelope.ts";
+import { envelopeOf } from "../../src/icc/envelope/messages.ts";
 import { archive } from "../support/file-helper.ts";
 
 type Schema = {
@@ -68,7 +70,16 @@ const TAME: Readonly<Record<string, readonly unknown[]>> = {
   path: ["f", "d/e"],
   wait_ms: [0, 1, 50],
   timeout_ms: [1, 50, 5_000],
+  envelope_b64: [envelopeTo("queue:n1"), envelopeTo("n1")],
+  msg_id: ["fuzz-1", "fuzz-2", null],
+  function: ["n1"],
+  subject: ["queue:n2", "n1", null],
 };
+
+function envelopeTo(to: string): string {
+  const defaults = { from: "api", msg_id: "fuzz-3", now_ms: Date.now() };
+  return encodeEnvelope(envelopeOf({ to, type: "fuzz", payload: 1 }, defaults)).toString("base64");
+}
 
 /** Text that programs have stumbled over. */
 export const HOSTILE_TEXT: readonly string[] = [
