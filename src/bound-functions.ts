@@ -6,8 +6,6 @@ import type { Invoker } from "./functions/calls/invoke.ts";
 import type { Functions } from "./functions/service.ts";
 import type { BoundFunctions } from "./icc/bindings/service.ts";
 
-const TRACE_ID = /^(?!0{32})[0-9a-f]{32}$/;
-
 interface Parts {
   readonly functions: Functions;
   readonly invoker: Invoker;
@@ -24,15 +22,16 @@ export function boundFunctions({ functions, invoker, traces }: Parts): BoundFunc
         return functions.byName(tenant_id, id_or_name);
       }
     },
-    call({ id, tenant_id, function_id }, payload, trace_id) {
+    call({ id, tenant_id, function_id }, payload, trace) {
       const caller: Caller = {
         ...{ tenant_id, kind: "key", key_id: id, scopes: ["invoke"], is_operator: false, invocation: null },
       };
-      const begun = traces.begin(undefined, undefined);
-      // The call is a part of the trace of its message.
-      const trace = TRACE_ID.test(trace_id) ? { ...begun, trace_id } : begun;
       const find = () => functions.targetById(tenant_id, function_id);
-      return invoker.invoke(find, { payload, environment: {} }, { caller, trace, note: () => {} });
+      return invoker.invoke(
+        find,
+        { payload, environment: {} },
+        { caller, trace: trace ?? traces.begin(undefined, undefined), note: () => {} },
+      );
     },
   };
 }

@@ -3,6 +3,7 @@ import { type Clock, sleep } from "./base/clock.ts";
 import type { Ids } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import type { Log } from "./base/log.ts";
+import type { Traces } from "./base/trace.ts";
 import type { ContainerSocket, Containers } from "./engine/ports.ts";
 import { servePeers } from "./http/peer-server.ts";
 import { plainRefusal } from "./http/plain-server.ts";
@@ -16,6 +17,7 @@ interface Parts {
   readonly ids: Ids;
   readonly log: Log;
   readonly rates: RateLimiter;
+  readonly traces: Traces;
   readonly inside: Inside;
 }
 
@@ -23,9 +25,9 @@ interface Parts {
  * Makes the server. `begin` listens in each container, in those of an earlier process too. `close` ends polls and streams at
  * once, waits for requests in progress for a while, and closes all sockets.
  */
-export function makeInside({ clock, ids, log, rates, inside }: Parts) {
+export function makeInside({ clock, ids, log, rates, traces, inside }: Parts) {
   const refusal = (thrown: unknown) => plainRefusal(thrown, ids, log);
-  const server = new InsideServer({ inside, clock, log, rates, refusal });
+  const server = new InsideServer({ inside, clock, log, rates, traces, refusal });
   const peers = servePeers<ContainerSocket>({
     ...{ clock, ids, log, idle_ms: LIMITS.icc_socket_idle_ms },
     handle: (container, incoming, outgoing) => void server.handle(container, incoming, outgoing),

@@ -7,6 +7,7 @@ import { LIMITS } from "./base/limits.ts";
 import type { Log } from "./base/log.ts";
 import { firstPage } from "./base/paging.ts";
 import type { Quotas } from "./base/tenant-limits.ts";
+import type { Traces } from "./base/trace.ts";
 import type { Execs } from "./containers/exec/exec.ts";
 import type { Containers } from "./containers/service.ts";
 import type { Events } from "./events/service.ts";
@@ -23,14 +24,17 @@ import { ContainerMessages } from "./icc/inside/container-messages.ts";
 import { ContainerStates } from "./icc/inside/container-states.ts";
 import type { Self } from "./icc/inside/inside.ts";
 import { Observation } from "./icc/observation.ts";
+import type { MessageStep } from "./icc/observer.ts";
 import { Publishing } from "./icc/publishing.ts";
 import { Replies, Waits } from "./icc/replies.ts";
 import { Icc } from "./icc/service.ts";
 import { States } from "./icc/state/service.ts";
 import { Topics } from "./icc/topics.ts";
+import { MessageTracing } from "./icc/tracing.ts";
 import { makeInside } from "./inside.ts";
 import type { Store, StoredNode } from "./store/store.ts";
 import type { Metrics } from "./telemetry/metrics.ts";
+import type { Telemetry } from "./telemetry/telemetry.ts";
 
 interface Parts {
   readonly config: Config;
@@ -46,11 +50,15 @@ interface Parts {
   readonly rates: RateLimiter;
   readonly functions: BoundFunctions;
   readonly metrics: Metrics;
+  readonly traces: Traces;
+  readonly observer: Pick<Telemetry, "stepped">;
 }
 
 export function makeMessaging(parts: Parts) {
   const { config, clock, ids, log, store, node, containers, execs, metrics } = parts;
-  const observer = new Observation({ observer: metrics.messages, onDead: tellDead(parts) });
+  const onStep = config.otlp_url === null ? null : (step: MessageStep) => parts.observer.stepped(step);
+  const tracing = new MessageTracing({ traces: parts.traces, clock, onStep });
+  const observer = new Observation({ observer: metrics.messages, tracing, onDead: tellDead(parts) });
   const bus = openBus({ ...parts, observer, server: config.nats_server, tag: node.id });
   const grants = new Grants(store, parts.events);
   const replies = new Replies();
@@ -58,7 +66,7 @@ export function makeMessaging(parts: Parts) {
   const states = new States({ store, clock });
   containers.deletions.on("removed", states.containerEnded);
   const publishing = new Publishing({
-    ...{ bus, clock, ids, grants, replies, states },
+    ...{ bus, clock, ids, grants, replies, states, tracing },
     containerOf: (tenant_id, id_or_name) => containers.idOf(tenant_id, id_or_name),
     copiesOf: (tenant_id, message) => {
       const bound = bindings.copiesOf(tenant_id, message);
@@ -84,7 +92,7 @@ export function makeMessaging(parts: Parts) {
     ...{ bus, clock, ids, publishing, grants, replies, waits },
     checkBinding: (tenant_id, binding_id) => bindings.get(tenant_id, binding_id),
   });
-  const bindings = new Bindings({ ...parts, icc, publishing });
+  const bindings = new Bindings({ ...parts, icc, publishing, tracing });
   const broadcasts = new Broadcasts({
     ...{ clock, ids, publishing },
     containersOf: async (tenant_id, { isRunning, count_max }) => {

@@ -93,6 +93,8 @@ export const EDGE_LIMITS = {
   /** Spans that wait for the collector; above it they are dropped. Eight a call, sent in batches. */
   spans_waiting_max: 4_096,
   spans_batch_max: 512,
+  /** Traces and deliveries of messages that the daemon remembers, for their sampling and the spans of their acks. */
+  message_traces_max: 10_000,
   spans_interval_ms: 1_000,
   /** A collector may take so long to answer, and what is left at the end of the daemon may take so long to go. */
   otlp_timeout_ms: 5_000,

@@ -20,9 +20,13 @@ export interface Trace {
   readonly state: string | null;
 }
 
+const TRACE_ID = /^(?!0{32})[0-9a-f]{32}$/;
 const TRACEPARENT = /^00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})$/;
 const TRACESTATE = new RegExp(`^[\\x20-\\x7e]{1,${LIMITS.tracestate_length_max}}$`);
 const SAMPLED = 1;
+
+/** True for the id of a trace as W3C writes it. */
+export const isTraceId = (text: string): boolean => TRACE_ID.test(text);
 
 export class Traces {
   readonly #ids: Ids;
@@ -40,13 +44,16 @@ export class Traces {
     const match = typeof traceparent === "string" ? TRACEPARENT.exec(traceparent) : null;
     if (match === null) {
       const trace_id = this.#ids.hex(32);
-      const is_sampled =
-        this.#sample_ratio > 0 && Number.parseInt(trace_id.slice(-8), 16) < this.#sample_ratio * 2 ** 32;
-      return { trace_id, span_id, parent_span_id: null, is_sampled, state: null };
+      return { trace_id, span_id, parent_span_id: null, is_sampled: this.samples(trace_id), state: null };
     }
     const [, trace_id = "", parent_span_id = "", flags = ""] = match;
     const state = typeof tracestate === "string" && TRACESTATE.test(tracestate) ? tracestate : null;
     return { trace_id, span_id, parent_span_id, is_sampled: (Number.parseInt(flags, 16) & SAMPLED) !== 0, state };
+  }
+
+  /** The decision of the ratio, the same each time for one trace. */
+  samples(trace_id: string): boolean {
+    return this.#sample_ratio > 0 && Number.parseInt(trace_id.slice(-8), 16) < this.#sample_ratio * 2 ** 32;
   }
 
   /** An id for a span inside a request. */

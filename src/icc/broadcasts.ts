@@ -114,7 +114,7 @@ export class Broadcasts {
           const changes = { msg_id, request_id, causation_id, sent_at, seq: 0, to, stream_key: to };
           const envelope = { ...model.envelope, ...changes };
           const bytes = rewriteEnvelope(model.bytes, changes);
-          const result = await publishing.send(tenant_id, { envelope, bytes, address });
+          const result = await publishing.send(tenant_id, { ...model, envelope, bytes, address });
           return { target, msg_id, result, error: null };
         } catch (error) {
           return { target, msg_id, result: null, error: publicText(error) };

@@ -1,18 +1,14 @@
-/** Reports what the bus does: counts for the metrics, and dead letters to their tenant. */
+/** Reports what the bus does: counts for the metrics, steps for traces, and dead letters to their tenant. */
 import { AppError } from "../base/errors.ts";
 import type { BusObserver, Delivery, EntryRef, Outgoing, Published } from "./bus/port.ts";
-import type { DeadCause, InboxKind, MessageObserver, Settlement } from "./observer.ts";
+import { type DeadCause, kindOf, type MessageObserver, type Settlement } from "./observer.ts";
+import type { MessageTracing } from "./tracing.ts";
 
 export interface ObservationOptions {
   readonly observer: MessageObserver;
+  readonly tracing: MessageTracing;
   /** Never throws. */
   readonly onDead: (ref: EntryRef, reason: string) => void;
-}
-
-/** The kind of an inbox by its name. */
-export function kindOf(inbox: string): InboxKind {
-  const prefix = inbox.slice(0, Math.max(inbox.indexOf(":"), 0));
-  return prefix === "queue" || prefix === "topic" || prefix === "binding" ? prefix : "container";
 }
 
 export class Observation implements BusObserver {
@@ -30,13 +26,15 @@ export class Observation implements BusObserver {
     else observer.published([inbox, ...copies].map(kindOf));
   }
 
-  delivered(deliveries: readonly Delivery[]): void {
-    const { observer } = this.#options;
+  delivered(deliveries: readonly Delivery[], begun_ms: number): void {
+    const { observer, tracing } = this.#options;
+    tracing.delivered(deliveries, begun_ms);
     for (const { inbox, deliveries: attempts } of deliveries) observer.delivered(kindOf(inbox), attempts > 1);
   }
 
-  settled(_ref: EntryRef, how: Settlement): void {
+  settled(ref: EntryRef, how: Settlement): void {
     this.#options.observer.settled(how);
+    this.#options.tracing.settled(ref, how);
   }
 
   died(ref: EntryRef, reason: string, cause: DeadCause): void {

@@ -1,5 +1,6 @@
-/** The port through which messages are reported. src/telemetry makes metrics of them. Nothing here has a name of a tenant. */
+/** The port through which messages are reported. src/telemetry makes metrics and spans of them. */
 import type { ErrorCode } from "../base/errors.ts";
+import type { Trace } from "../base/trace.ts";
 
 /** Kinds of inboxes. */
 export const INBOX_KINDS = ["container", "queue", "topic", "binding"] as const;
@@ -12,6 +13,30 @@ export type Settlement = (typeof SETTLEMENTS)[number];
 /** Causes of dead letters: a receiver failed the message, or it was delivered as often as it may be. */
 export const DEAD_CAUSES = ["nack", "max_deliver"] as const;
 export type DeadCause = (typeof DEAD_CAUSES)[number];
+
+/** A step of a message in its trace. */
+export interface MessageStep {
+  readonly operation: "publish" | "receive" | "ack" | "fail" | "requeue";
+  readonly target: InboxKind | "state";
+  /** Of the step's own span. */
+  readonly trace: Trace;
+  readonly tenant_id: string;
+  readonly inbox: string;
+  readonly msg_id: string;
+  readonly correlation_id: string;
+  /** Null for a publish. */
+  readonly deliveries: number | null;
+  /** Monotonic. */
+  readonly from_ms: number;
+  readonly length_ms: number;
+  readonly error_code: ErrorCode | null;
+}
+
+/** The kind of an inbox by its name. */
+export function kindOf(inbox: string): InboxKind {
+  const prefix = inbox.slice(0, Math.max(inbox.indexOf(":"), 0));
+  return prefix === "queue" || prefix === "topic" || prefix === "binding" ? prefix : "container";
+}
 
 /** Told of each change after its commit. No method throws. */
 export interface MessageObserver {

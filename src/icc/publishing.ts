@@ -28,12 +28,15 @@ import { expiresAt, isWithin, validateEnvelope } from "./envelope/validation.ts"
 import type { Grants } from "./grants.ts";
 import type { Replies } from "./replies.ts";
 import type { States } from "./state/service.ts";
+import type { MessageTracing, SenderTrace } from "./tracing.ts";
 
 /** The sender: a container by its socket, or a key of the tenant. */
 export interface Sender {
   readonly tenant_id: string;
   /** Null: a key of the tenant, which may name any sender. */
   readonly container: { readonly id: string; readonly name: string } | null;
+  /** The trace of its request: a message without a trace_id belongs to it. Absent: the platform sends without a request. */
+  readonly trace?: SenderTrace | undefined;
 }
 
 /** The sender that a key of the tenant is, unless the message names another. */
@@ -70,6 +73,7 @@ export interface Prepared {
   readonly bytes: Uint8Array;
   /** No sender names the inbox of a binding: only a replay goes there. */
   readonly address: Address | { readonly kind: "binding"; readonly text: string };
+  readonly trace?: SenderTrace | undefined;
 }
 
 export interface PublishingOptions {
@@ -79,6 +83,7 @@ export interface PublishingOptions {
   readonly grants: Grants;
   readonly replies: Replies;
   readonly states: States;
+  readonly tracing: MessageTracing;
   /** The id of a container by id or name; null: the tenant has none. */
   readonly containerOf: (tenant_id: string, id_or_name: string) => Promise<string | null>;
   /** Inboxes of subscribers that get a copy. */
@@ -108,16 +113,17 @@ export class Publishing {
 
   /** Decodes, checks and resolves a message, and sends nothing. */
   async prepare(sender: Sender, content: Content): Promise<Prepared> {
-    const { envelope, bytes } = await this.check(sender, content);
+    const { envelope, bytes, trace } = await this.check(sender, content);
     const address = await this.resolve(sender.tenant_id, envelope.to);
-    if (address.text === envelope.to) return { envelope, bytes, address };
+    if (address.text === envelope.to) return { envelope, bytes, trace, address };
     const changes = { to: address.text };
-    return { envelope: { ...envelope, ...changes }, bytes: rewriteEnvelope(bytes, changes), address };
+    return { envelope: { ...envelope, ...changes }, bytes: rewriteEnvelope(bytes, changes), trace, address };
   }
 
   /** Decodes a message and checks it with its sender, wherever it goes. */
   async check(sender: Sender, content: Content): Promise<Omit<Prepared, "address">> {
     const { clock, ids } = this.#options;
+    const { trace } = sender;
     const now_ms = Math.floor(clock.epochMs());
     const envelope =
       "bytes" in content
@@ -127,14 +133,32 @@ export class Publishing {
     await this.#checkSender(sender, envelope);
     await this.#checkState(sender, envelope);
     const bytes = "bytes" in content ? content.bytes : encodeEnvelope(envelope);
-    // A container is known by its id, by whichever of its names it sends.
-    if (sender.container === null || envelope.from === sender.container.id) return { envelope, bytes };
-    const changes = { from: sender.container.id };
-    return { envelope: { ...envelope, ...changes }, bytes: rewriteEnvelope(bytes, changes) };
+    const changes = {
+      // A container is known by its id, by whichever of its names it sends.
+      ...(sender.container === null || envelope.from === sender.container.id ? {} : { from: sender.container.id }),
+      ...(trace === undefined || envelope.trace_id !== "" ? {} : { trace_id: trace.trace_id }),
+    };
+    if (Object.keys(changes).length === 0) return { envelope, bytes, trace };
+    return { envelope: { ...envelope, ...changes }, bytes: rewriteEnvelope(bytes, changes), trace };
   }
 
   /** Publishes what was prepared. Rejects as `Bus.publish`, and to `state:` as `States.put` and `States.patch`. */
-  async send(tenant_id: string, { envelope, bytes, address }: Prepared): Promise<Accepted> {
+  async send(tenant_id: string, prepared: Prepared): Promise<Accepted> {
+    const { tracing, clock } = this.#options;
+    if (!tracing.isExporting) return this.#send(tenant_id, prepared);
+    const { envelope, address, trace = null } = prepared;
+    const about = { tenant_id, envelope, target: address.kind, trace, begun_ms: clock.monotonicMs() };
+    try {
+      const accepted = await this.#send(tenant_id, prepared);
+      tracing.sent({ ...about, isNew: !accepted.duplicate, error: null });
+      return accepted;
+    } catch (error) {
+      tracing.sent({ ...about, isNew: false, error });
+      throw error;
+    }
+  }
+
+  async #send(tenant_id: string, { envelope, bytes, address }: Prepared): Promise<Accepted> {
     if (address.kind === "state") return this.#sendState(tenant_id, address.key, envelope);
     const { bus, clock, replies, copiesOf, onAction } = this.#options;
     const inbox = address.text;

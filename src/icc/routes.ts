@@ -1,5 +1,7 @@
 /** Every route of messages between containers. A container_id of an inbox may also be the address of a queue or topic. */
 import type { z } from "zod";
+import type { Caller } from "../base/caller.ts";
+import type { Trace } from "../base/trace.ts";
 import { guideRoutes } from "../docs/guide.ts";
 import { validate } from "../http/input.ts";
 import { route } from "../http/route.ts";
@@ -21,6 +23,7 @@ import type { Icc } from "./service.ts";
 import { type StateRoutesOptions, stateRoutes } from "./state/routes.ts";
 import { topicRoutes } from "./topic-routes.ts";
 import type { Topics } from "./topics.ts";
+import { underRequest } from "./tracing.ts";
 
 export interface IccRoutesOptions extends StateRoutesOptions {
   readonly icc: Icc;
@@ -35,8 +38,12 @@ const BY_CONTAINER = { container_id: "{container_id}" };
 const READ_ERRORS = ["NOT_FOUND"] as const;
 const MESSAGE = { to: "{container_id}", type: "task.created", payload: { n: 42 } };
 
+type Asked = { readonly caller: Caller; readonly trace: Trace };
+
 /** A key of the tenant sends. */
-const keyOf = (tenant_id: string): Sender => ({ tenant_id, container: null });
+const keyOf = ({ caller: { tenant_id }, trace }: Asked): Sender => ({
+  ...{ tenant_id, container: null, trace: underRequest(trace) },
+});
 
 function contentOf(body: z.output<typeof shapes.publishMessage>): Content {
   const content = messageContent(body, (fields) => validate(messageSchema, fields));
@@ -151,7 +158,7 @@ function publishRoutes({ icc, nameOf }: IccRoutesOptions) {
       response: shapes.published,
       errors: PUBLISH_ERRORS,
       example: { body: { envelope_b64: SAMPLES.ENVELOPE }, response: SAMPLES.published },
-      handler: async ({ caller, body }) => publishedOf(await icc.publish(keyOf(caller.tenant_id), contentOf(body))),
+      handler: async (asked) => publishedOf(await icc.publish(keyOf(asked), contentOf(asked.body))),
     }),
     route({
       ...publish,
@@ -163,7 +170,7 @@ function publishRoutes({ icc, nameOf }: IccRoutesOptions) {
       response: shapes.published,
       errors: PUBLISH_ERRORS,
       example: { body: MESSAGE, response: SAMPLES.published },
-      handler: async ({ caller, body }) => publishedOf(await icc.publish(keyOf(caller.tenant_id), contentOf(body))),
+      handler: async (asked) => publishedOf(await icc.publish(keyOf(asked), contentOf(asked.body))),
     }),
     route({
       ...publish,
@@ -175,12 +182,12 @@ function publishRoutes({ icc, nameOf }: IccRoutesOptions) {
       response: shapes.published,
       errors: PUBLISH_ERRORS,
       example: { params: BY_CONTAINER, body: MESSAGE, response: SAMPLES.published },
-      handler: async ({ caller, params, body }) => {
+      handler: async ({ caller, params, body, trace }) => {
         const { inbox: id } = await icc.container(caller.tenant_id, params.container_id);
         // A key of containers sends what the container itself may send.
         const isConfined = caller.container_ids !== undefined;
         const container = isConfined ? { id, name: await nameOf(caller.tenant_id, id) } : null;
-        return publishedOf(await icc.publish({ tenant_id: caller.tenant_id, container }, contentOf(body)));
+        return publishedOf(await icc.publish({ ...keyOf({ caller, trace }), container }, contentOf(body)));
       },
     }),
     route({
@@ -194,9 +201,9 @@ function publishRoutes({ icc, nameOf }: IccRoutesOptions) {
       response: shapes.replied,
       errors: [...PUBLISH_ERRORS, "TIMEOUT", "CONCURRENCY_LIMIT"],
       example: { body: { ...MESSAGE, timeout_ms: 5_000 }, response: SAMPLES.replied },
-      handler: async ({ caller, body, signal }) => {
-        const { timeout_ms, ...message } = body;
-        const { reply, ...accepted } = await icc.request(keyOf(caller.tenant_id), message, timeout_ms, signal);
+      handler: async (asked) => {
+        const { timeout_ms, ...message } = asked.body;
+        const { reply, ...accepted } = await icc.request(keyOf(asked), message, timeout_ms, asked.signal);
         return { ...publishedOf(accepted), reply: { ...reply } };
       },
     }),
@@ -216,9 +223,9 @@ function broadcastRoutes({ broadcasts }: IccRoutesOptions) {
       response: shapes.broadcastAnswer,
       errors: ["SHUTTING_DOWN"],
       example: { body: { envelope_b64: SAMPLES.ENVELOPE }, response: SAMPLES.broadcast },
-      handler: async ({ caller, body: { envelope_b64, targets } }) => {
+      handler: async ({ caller, trace, body: { envelope_b64, targets } }) => {
         const content = { bytes: decodeBase64(envelope_b64) };
-        const answer = await broadcasts.publish(keyOf(caller.tenant_id), content, targets);
+        const answer = await broadcasts.publish(keyOf({ caller, trace }), content, targets);
         return {
           ...answer,
           results: answer.results.map((one) => ({

@@ -13,6 +13,7 @@ import type { Clock } from "../base/clock.ts";
 import type { Served } from "../base/request-observer.ts";
 import type { Trace, Traces } from "../base/trace.ts";
 import type { ObservedCall } from "../functions/observer.ts";
+import type { MessageStep } from "../icc/observer.ts";
 
 export interface SpansOptions {
   readonly clock: Clock;
@@ -35,6 +36,14 @@ interface Draft {
   readonly attributes: Attributes;
   readonly is_error: boolean;
 }
+
+const MESSAGE_KINDS = {
+  publish: SpanKind.PRODUCER,
+  receive: SpanKind.CONSUMER,
+  ack: SpanKind.INTERNAL,
+  fail: SpanKind.INTERNAL,
+  requeue: SpanKind.INTERNAL,
+} as const;
 
 /** Beyond this the wall clock was set: what lies between is its resolution of a millisecond. */
 const CLOCK_SLACK_MS = 5;
@@ -114,6 +123,31 @@ export class Spans {
         ...(notes.outcome === undefined ? {} : { "hearth.invocation.status": notes.outcome }),
       },
       is_error: status >= 500,
+    });
+  }
+
+  /** A step of a message, under the step before. */
+  stepped(step: MessageStep): void {
+    const { operation, target, trace, from_ms, length_ms, correlation_id, deliveries, error_code } = step;
+    if (!trace.is_sampled) return;
+    this.#end({
+      name: `${operation} ${target}`,
+      trace,
+      span_id: trace.span_id,
+      parent_span_id: trace.parent_span_id,
+      kind: MESSAGE_KINDS[operation],
+      ...{ from_ms, length_ms },
+      attributes: {
+        "messaging.system": "hearth",
+        "messaging.operation.name": operation,
+        "messaging.destination.name": step.inbox,
+        "messaging.message.id": step.msg_id,
+        "hearth.tenant_id": step.tenant_id,
+        ...(correlation_id === "" ? {} : { "messaging.message.conversation_id": correlation_id }),
+        ...(deliveries === null ? {} : { "hearth.message.deliveries": deliveries }),
+        ...(error_code === null ? {} : { "error.type": error_code }),
+      },
+      is_error: error_code !== null || operation === "fail",
     });
   }
 

@@ -9,12 +9,14 @@ import type { Log } from "../base/log.ts";
 import type { Observer, Served } from "../base/request-observer.ts";
 import type { CallObserver, ObservedCall } from "../functions/observer.ts";
 import type { FunctionRecord } from "../functions/schema.ts";
+import type { MessageStep } from "../icc/observer.ts";
 import type { Metrics } from "./metrics.ts";
 
 /** What makes spans; `Spans` where a collector is set. */
 export interface SpanMaker {
   invoked(call: ObservedCall): void;
   served(request: Served): void;
+  stepped(step: MessageStep): void;
 }
 
 export class Telemetry implements Observer, CallObserver {
@@ -57,6 +59,10 @@ export class Telemetry implements Observer, CallObserver {
   invoked(call: ObservedCall): void {
     this.#metrics.invoked(call.tenant_id, call.record);
     this.#spans?.invoked(call);
+  }
+
+  stepped(step: MessageStep): void {
+    this.#spans?.stepped(step);
   }
 
   deleted({ tenant_id, name }: Pick<FunctionRecord, "tenant_id" | "name">): void {

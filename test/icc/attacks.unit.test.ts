@@ -2,6 +2,7 @@
 import { describe, expect, it, vi } from "vitest";
 import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import { Traces } from "../../src/base/trace.ts";
 import { Broadcasts } from "../../src/icc/broadcasts.ts";
 import { EmbeddedBus } from "../../src/icc/bus/embedded.ts";
 import { encodeEnvelope } from "../../src/icc/envelope/envelope.ts";
@@ -10,6 +11,7 @@ import { Publishing, type Sender } from "../../src/icc/publishing.ts";
 import { Replies, Waits } from "../../src/icc/replies.ts";
 import { Icc } from "../../src/icc/service.ts";
 import { States } from "../../src/icc/state/service.ts";
+import { MessageTracing } from "../../src/icc/tracing.ts";
 import { nodeQuotas } from "../functions/node-quotas.ts";
 import { scratchStores } from "../store/scratch.ts";
 
@@ -29,6 +31,15 @@ describe("hostile messages", () => {
     const states = new States({ store, clock: systemClock });
     const publishing = new Publishing({
       ...{ bus, clock: systemClock, ids, grants, replies, states },
+      ...{
+        bus,
+        clock: systemClock,
+        ids,
+        grants: new Grants(store, { write: (statements) => store.write(statements) }),
+        replies: new Replies(),
+        states: new States({ store, clock: systemClock }),
+        tracing: new MessageTracing({ traces: new Traces(ids, 0), clock: systemClock, onStep: null }),
+      },
       containerOf: async (_, text) => (text.startsWith("ctr_") ? text : null),
       copiesOf: () => [],
       onAction: () => {},

@@ -2,6 +2,7 @@
 import { systemClock } from "../../src/base/clock.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { randomIds } from "../../src/base/ids.ts";
+import { Traces } from "../../src/base/trace.ts";
 import { LocalRates } from "../../src/http/rates.ts";
 import type {
   Delivered,
@@ -191,5 +192,5 @@ export class Memory implements Inside, InsideMessages, InsideTopics {
 export function serveInside(inside: Inside) {
   const ids = randomIds();
   const clock = systemClock;
-  return makeInside({ inside, clock, log, ids, rates: new LocalRates(clock) });
+  return makeInside({ inside, clock, log, ids, rates: new LocalRates(clock), traces: new Traces(ids, 0) });
 }

@@ -2,9 +2,12 @@
 import { Registry } from "prom-client";
 import { describe, expect, it } from "vitest";
 import { type Clock, systemClock } from "../../src/base/clock.ts";
+import { randomIds } from "../../src/base/ids.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import { Traces } from "../../src/base/trace.ts";
 import { EmbeddedBus } from "../../src/icc/bus/embedded.ts";
 import { Observation } from "../../src/icc/observation.ts";
+import { MessageTracing } from "../../src/icc/tracing.ts";
 import { MessageSeries } from "../../src/telemetry/message-series.ts";
 import { nodeQuotas } from "../functions/node-quotas.ts";
 import { HandClock } from "../pool/hand-clock.ts";
@@ -25,6 +28,7 @@ describe("the series of messages", () => {
     const dead: string[] = [];
     const observer = new Observation({
       observer: series,
+      tracing: new MessageTracing({ traces: new Traces(randomIds(), 0), clock, onStep: null }),
       onDead: ({ msg_id }, reason) => dead.push(`${msg_id} ${reason}`),
     });
     const bus = new EmbeddedBus({ store: scratch().open(), clock, quotas: nodeQuotas(), observer });

@@ -12,9 +12,11 @@ import { AppError, publicText } from "../../base/errors.ts";
 import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
+import type { Trace } from "../../base/trace.ts";
 import type { Bus, Delivery, EntryRef } from "../bus/port.ts";
 import { decodeStored, type Envelope } from "../envelope/envelope.ts";
 import { messageOf } from "../envelope/messages.ts";
+import type { MessageTracing } from "../tracing.ts";
 import { type Binding, inboxOf } from "./rows.ts";
 import type { Slots } from "./slots.ts";
 
@@ -28,6 +30,12 @@ export interface CallOutcome {
   readonly stdout: string;
 }
 
+export interface Answered {
+  readonly request: Envelope;
+  readonly outcome: CallOutcome;
+  readonly trace: Trace | null;
+}
+
 export interface RunnerOptions {
   readonly bus: Bus;
   readonly clock: Clock;
@@ -35,8 +43,9 @@ export interface RunnerOptions {
   readonly log: Log;
   readonly slots: Slots;
   /** Rejects with what refuses the call. */
-  readonly call: (binding: Binding, payload: string, trace_id: string) => Promise<CallOutcome>;
-  readonly reply: (binding: Binding, request: Envelope, outcome: CallOutcome) => Promise<void>;
+  readonly call: (binding: Binding, payload: string, trace: Trace | null) => Promise<CallOutcome>;
+  readonly tracing: Pick<MessageTracing, "traceOf">;
+  readonly reply: (binding: Binding, answered: Answered) => Promise<void>;
   /** The function may be gone. */
   readonly onMissing: (tenant_id: string) => void;
 }
@@ -119,23 +128,23 @@ export class Runner {
 
   /** Never rejects. */
   async #handle(delivery: Delivery): Promise<void> {
-    const { call, reply, log } = this.#options;
+    const { call, reply, log, tracing } = this.#options;
     const ref = { ...this.#key, msg_id: delivery.msg_id };
     const stop = this.#prolong(ref, delivery.lease);
     try {
       const envelope = decodeStored(delivery.envelope);
       const { stream_seq, deliveries } = delivery;
       const payload = JSON.stringify({ message: messageOf(envelope), stream_seq, delivery: deliveries });
-      const outcome = await call(this.binding, payload, envelope.trace_id).catch((error) =>
-        this.#refuse(ref, delivery, error),
-      );
+      // The call is a part of the trace of its message.
+      const trace = tracing.traceOf(delivery, envelope);
+      const outcome = await call(this.binding, payload, trace).catch((error) => this.#refuse(ref, delivery, error));
       if (outcome === null) return;
       this.#pause_ms = LIMITS.binding_pause_ms_min;
       if (outcome.status !== "success") {
         await this.#fail(ref, delivery, failureText(this.binding, outcome));
         return;
       }
-      if (this.binding.replies) await reply(this.binding, envelope, outcome);
+      if (this.binding.replies) await reply(this.binding, { request: envelope, outcome, trace });
       await this.#options.bus.ack(ref, { lease: delivery.lease });
       this.#last_error = null;
     } catch (error) {

@@ -7,12 +7,13 @@ import { AppError, errorText } from "../../base/errors.ts";
 import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
+import type { Trace } from "../../base/trace.ts";
 import type { Store } from "../../store/store.ts";
-import type { Envelope } from "../envelope/envelope.ts";
 import type { Publishing } from "../publishing.ts";
 import type { Icc } from "../service.ts";
+import { type MessageTracing, underRequest } from "../tracing.ts";
 import { type Binding, BindingRows, inboxOf, takes } from "./rows.ts";
-import { type CallOutcome, Runner } from "./runner.ts";
+import { type Answered, type CallOutcome, Runner } from "./runner.ts";
 import type { BindFunction } from "./schema.ts";
 import { Slots } from "./slots.ts";
 
@@ -24,7 +25,7 @@ export interface BoundFunctions {
   call(
     binding: { readonly id: string; readonly tenant_id: string; readonly function_id: string },
     payload: string,
-    trace_id: string,
+    trace: Trace | null,
   ): Promise<CallOutcome>;
 }
 
@@ -36,6 +37,7 @@ export interface BindingsOptions {
   readonly icc: Icc;
   readonly publishing: Publishing;
   readonly functions: BoundFunctions;
+  readonly tracing: MessageTracing;
 }
 
 const SUBJECT_PREFIX = "jets.cmd.";
@@ -152,8 +154,9 @@ export class Bindings {
     const { clock, ids, log, icc, functions } = this.#options;
     const runner = new Runner(binding, {
       ...{ bus: icc.bus, clock, ids, log, slots: this.#slots },
-      call: (bound, payload, trace_id) => functions.call(bound, payload, trace_id),
-      reply: (bound, request, outcome) => this.#reply(bound, request, outcome),
+      call: (bound, payload, trace) => functions.call(bound, payload, trace),
+      reply: (bound, answered) => this.#reply(bound, answered),
+      tracing: this.#options.tracing,
       onMissing: (tenant_id) => this.noteDeleted(tenant_id),
     });
     const own = this.#runners.get(binding.tenant_id) ?? new Map<string, Runner>();
@@ -189,10 +192,13 @@ export class Bindings {
   }
 
   /** Publishes the result to the sender. A message that is a reply itself gets none, so that two bindings never answer each other for ever. */
-  async #reply(binding: Binding, request: Envelope, { result, stdout }: CallOutcome): Promise<void> {
+  async #reply(binding: Binding, { request, outcome: { result, stdout }, trace }: Answered): Promise<void> {
     if (request.correlation_id !== "") return;
     const { publishing, icc } = this.#options;
-    const sender = { tenant_id: binding.tenant_id, container: null };
+    const sender = {
+      ...{ tenant_id: binding.tenant_id, container: null },
+      ...(trace === null ? {} : { trace: underRequest(trace) }),
+    };
     const msg_id = `${request.msg_id}-reply`;
     const message = {
       ...{ to: request.from, from: inboxOf(binding), type: REPLY_TYPE, payload: result ?? stdout },

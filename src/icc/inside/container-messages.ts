@@ -91,8 +91,9 @@ export class ContainerMessages implements InsideMessages {
   async reply(self: Self, { type, payload, ...asked }: ReplyRequest): Promise<Sent> {
     const { icc, publishing } = this.#options;
     const sender = await this.#sender(self);
-    const { to, correlation_id } = await this.#requestOf(self, asked);
-    const message = { to, correlation_id, causation_id: correlation_id, type: type ?? REPLY_TYPE, payload };
+    const { to, correlation_id, trace_id } = await this.#requestOf(self, asked);
+    const ids = { correlation_id, causation_id: correlation_id, trace_id };
+    const message = { to, ...ids, type: type ?? REPLY_TYPE, payload };
     // A key of the tenant waits without an inbox.
     if (to === API_SENDER) {
       const { envelope } = await publishing.check(sender, { message });
@@ -103,7 +104,7 @@ export class ContainerMessages implements InsideMessages {
   }
 
   async #requestOf(self: Self, { msg_id, correlation_id, to }: Omit<ReplyRequest, "type" | "payload">) {
-    if (correlation_id !== null && to !== null) return { correlation_id, to };
+    if (correlation_id !== null && to !== null) return { correlation_id, to, trace_id: "" };
     if (msg_id === null) {
       throw new AppError("UNPROCESSABLE_ENTITY", "msg_id: expected string, received nothing", {
         hint: "send the msg_id of the request, or its correlation_id and to",
@@ -112,7 +113,8 @@ export class ContainerMessages implements InsideMessages {
     const { bus } = this.#options.icc;
     const entry = await bus.entry({ tenant_id: self.tenant_id, inbox: self.container_id, msg_id });
     if (entry === null) throw new AppError("NOT_FOUND", `the inbox has no message ${msg_id}`);
-    return { correlation_id: msg_id, to: to ?? decodeStored(entry.envelope).from };
+    const { from, trace_id } = decodeStored(entry.envelope);
+    return { correlation_id: msg_id, to: to ?? from, trace_id };
   }
 
   async *#deliveries(self: Self, asked: StreamRequest, signal: AbortSignal): AsyncGenerator<Delivered, void> {
@@ -161,9 +163,9 @@ export class ContainerMessages implements InsideMessages {
     return end;
   }
 
-  async #sender({ tenant_id, container_id }: Self) {
+  async #sender({ tenant_id, container_id, trace }: Self) {
     const name = await this.#options.nameOf(tenant_id, container_id);
-    return { tenant_id, container: { id: container_id, name } } satisfies Sender;
+    return { tenant_id, container: { id: container_id, name }, trace } satisfies Sender;
   }
 }
 

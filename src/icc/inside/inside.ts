@@ -5,12 +5,15 @@
  * Each call throws the refusals of the API (`AppError`). A `signal` is aborted when the client leaves or the daemon stops: a
  * call that waits then returns what it has, and a stream ends.
  */
+import type { Trace } from "../../base/trace.ts";
 import type { JsonMessage } from "../envelope/message-schema.ts";
 
 /** A running container. */
 export interface Self {
   readonly tenant_id: string;
   readonly container_id: string;
+  /** Of the request; no span of the request itself is exported. */
+  readonly trace?: Trace;
 }
 
 /** A record as it is sent. */

@@ -13,6 +13,7 @@ import { AppError, errorText, isFault } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import { JSON_TYPE } from "../../base/media-types.ts";
+import type { Traces } from "../../base/trace.ts";
 import { bodyFields, noFields } from "../../http/body-fields.ts";
 import { checkPath, parseJson, parseQuery, readBody, validate } from "../../http/input.ts";
 import { MemoryBudget, type Share } from "../../http/memory-budget.ts";
@@ -146,6 +147,7 @@ export interface InsideServerOptions {
   readonly clock: Clock;
   readonly log: Log;
   readonly rates: RateLimiter;
+  readonly traces: Traces;
   /** Makes the response for a refusal. */
   readonly refusal: (thrown: unknown) => {
     readonly status: number;
@@ -216,7 +218,7 @@ export class InsideServer {
     share: Share,
     signal: AbortSignal,
   ): Promise<unknown> {
-    const { clock, rates } = this.#options;
+    const { clock, rates, traces } = this.#options;
     // R1.
     for (let wait_ms = this.#windows.take(self); wait_ms > 0; wait_ms = this.#windows.take(self)) {
       await sleep(clock, wait_ms);
@@ -231,7 +233,8 @@ export class InsideServer {
     const params = found.params === null ? null : validate(found.params, values, "INVALID_ARGUMENT");
     const query = found.query === null ? null : validate(found.query, parseQuery(url), "INVALID_ARGUMENT");
     const body = await bodyOf(found, incoming, outgoing, clock, share);
-    return found.handle({ self, params, query, body, signal }, clock);
+    const trace = traces.begin(incoming.headers.traceparent, incoming.headers.tracestate);
+    return found.handle({ self: { ...self, trace }, params, query, body, signal }, clock);
   }
 
   async #answer(outgoing: ServerResponse, result: unknown, share: Share): Promise<void> {
