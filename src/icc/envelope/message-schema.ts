@@ -32,7 +32,7 @@ export const messageSchema = z.object({
     .describe("Time until the message expires, in milliseconds; 7 days by default and at most."),
   msg_id: id.min(1).optional().describe("Identifier, unique per inbox; by default the daemon chooses one."),
   request_id: id.optional().describe("Identifier of the request that caused the message."),
-  trace_id: id.optional().describe("Trace that the message belongs to."),
+  trace_id: id.optional().describe("Trace that the message belongs to; by default that of the request."),
   correlation_id: id.optional().describe("Identifier that replies repeat."),
   causation_id: id.optional().describe("msg_id of the message that caused this one."),
   stream_key: id.optional().describe("Stream that the sender numbers its messages in."),
