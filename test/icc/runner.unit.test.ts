@@ -34,6 +34,7 @@ function ground(call: (payload: string) => Promise<CallOutcome>) {
     ...{ bus, clock: systemClock, ids: randomIds(), log: quietLog, slots },
     call: (_, payload) => call(payload),
     reply: async () => {},
+    tracing: { traceOf: () => null },
     onMissing: (tenant_id) => missing.push(tenant_id),
   });
   const send = (msg_id: string) => {
