@@ -31,15 +31,7 @@ describe("hostile messages", () => {
     const states = new States({ store, clock: systemClock });
     const publishing = new Publishing({
       ...{ bus, clock: systemClock, ids, grants, replies, states },
-      ...{
-        bus,
-        clock: systemClock,
-        ids,
-        grants: new Grants(store, { write: (statements) => store.write(statements) }),
-        replies: new Replies(),
-        states: new States({ store, clock: systemClock }),
-        tracing: new MessageTracing({ traces: new Traces(ids, 0), clock: systemClock, onStep: null }),
-      },
+      tracing: new MessageTracing({ traces: new Traces(ids, 0), clock: systemClock, onStep: null }),
       containerOf: async (_, text) => (text.startsWith("ctr_") ? text : null),
       copiesOf: () => [],
       onAction: () => {},
