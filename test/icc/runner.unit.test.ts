@@ -59,7 +59,7 @@ describe("bindings", () => {
     const { store, bus } = ground(async () => SUCCESS);
     const bindings = new Bindings({
       ...{ store, clock: systemClock, ids: randomIds(), log: quietLog, icc: { bus } as never },
-      ...{ publishing: {} as never, functions: {} as never },
+      ...{ publishing: {} as never, tracing: {} as never, functions: {} as never },
     });
     const publish = (inbox: string) =>
       bus.publish({
