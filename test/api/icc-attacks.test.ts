@@ -3,31 +3,27 @@
  * inboxes, broadcasts, ends of containers and of the daemon, damage, and a full disk.
  */
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
-import { Agent, request } from "node:http";
+import { readdirSync, rmSync, statSync } from "node:fs";
+import { Agent } from "node:http";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { type Envelope, encodeEnvelope } from "../../src/icc/envelope/envelope.ts";
 import { Connection } from "../../src/store/connection.ts";
-import { type Answer, Daemon, eventually } from "../support/daemon.ts";
+import { askInside, FLOOD, type Reply } from "../support/container-socket.ts";
+import { Daemon, eventually } from "../support/daemon.ts";
 import { scrape } from "../support/metrics.ts";
+import { SmallDisk } from "../support/small-disk.ts";
 
 const DISK_MB = 3_072;
 const SETTINGS = { HEARTH_CELLS: "0", HEARTH_LOG_LEVEL: "warn" };
-const directory = mkdtempSync("/var/tmp/hearth-icc-disk-");
-const disk = `${directory}/disk`;
-const filler = `${disk}/filler`;
 const run = (command: string, ...args: string[]) => execFileSync(command, args, { stdio: "ignore" });
-mkdirSync(disk);
-run("truncate", "-s", `${DISK_MB}M`, `${directory}/image`);
-run("mkfs.ext4", "-q", "-m", "0", "-b", "4096", `${directory}/image`);
-run("mount", "-o", "loop", `${directory}/image`, disk);
-const daemon = new Daemon(disk);
+const disk = new SmallDisk(DISK_MB);
+const filler = `${disk.path}/filler`;
+const daemon = new Daemon(disk.path);
 const agent = new Agent({ keepAlive: true, maxSockets: 8 });
 const ids = { alice: "", bob: "", carol: "" };
 const other = { key: "" };
 
-type Reply = Pick<Answer, "status" | "body">;
 const post = (path: string, body: unknown = {}, key?: string) =>
   daemon.call("POST", path, body, key === undefined ? {} : { "x-api-key": key });
 const get = async (path: string) => (await daemon.call("GET", path)).body;
@@ -46,22 +42,8 @@ const remove = (id: string) => daemon.call("DELETE", `/api/containers/${id}`);
 const python = (id: string, program: string, more: object = {}) =>
   post(`/api/containers/${id}/exec`, { command: ["python3", "-c", program], ...more });
 
-/** A request on the socket of a container. */
-function inside(id: string, method: string, path: string, body?: unknown): Promise<Reply> {
-  const of_container = readdirSync(`${daemon.run_dir}/c`).find((name) => name.startsWith(id));
-  const socketPath = `${daemon.run_dir}/c/${of_container}/icc/icc.sock`;
-  const text = body === undefined ? "" : typeof body === "string" ? body : JSON.stringify(body);
-  const headers = { "content-length": Buffer.byteLength(text) };
-  return new Promise((resolve, reject) => {
-    const asked = request({ socketPath, method, path, agent, headers }, async (response) => {
-      const chunks: Buffer[] = [];
-      for await (const chunk of response) chunks.push(chunk);
-      resolve({ status: response.statusCode ?? 0, body: JSON.parse(Buffer.concat(chunks).toString()) });
-    });
-    asked.on("error", reject);
-    asked.end(text);
-  });
-}
+const inside = (id: string, method: string, path: string, body?: unknown): Promise<Reply> =>
+  askInside(daemon, agent, { id, method, path, body });
 
 let count = 0;
 function envelope(changes: Partial<Envelope> = {}): Buffer {
@@ -96,9 +78,7 @@ beforeAll(async () => {
 afterAll(async () => {
   agent.destroy();
   await daemon.dispose();
-  // Another daemon's launcher may have a copy of the mount; the loop device goes when that ends.
-  run("umount", "--lazy", disk);
-  rmSync(directory, { recursive: true });
+  disk.remove();
 });
 
 describe("a container that forges", () => {
@@ -213,27 +193,6 @@ describe("a malformed message", () => {
     expect((await get("/api/icc/inbox/bob?limit=1000&include_message=true")).messages.length).toBeGreaterThan(0);
   });
 });
-
-/** 1,000 connections, half requests, bodies that do not come, polls, and streams that nobody reads. */
-const FLOOD = `
-import socket, threading, time
-def connection(text):
-    try:
-        one = socket.socket(socket.AF_UNIX); one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-        one.connect('/run/hearth/icc.sock'); one.sendall(text); return one
-    except OSError: return None
-texts = [b'', b'GET /v1/st', b'POST /v1/messages HTTP/1.1\\r\\nhost: x\\r\\ncontent-length: 1000000\\r\\n\\r\\n{',
-  b'GET /v1/stream?prefetch=32 HTTP/1.1\\r\\nhost: x\\r\\n\\r\\n', b'GET /v1/state?watch=1 HTTP/1.1\\r\\nhost: x\\r\\n\\r\\n',
-  b'POST /v1/receive HTTP/1.1\\r\\nhost: x\\r\\ncontent-length: 17\\r\\n\\r\\n{"wait_ms":60000}', b'\\0' * 1000,
-  b'GET /v1/self HTTP/1.1\\r\\nhost: x\\r\\n\\r\\n' * 100]
-kept = [connection(texts[i % len(texts)]) for i in range(1000)]
-open('/flooded', 'w').close()
-def again():
-    while True:
-        for text in texts: kept.append(connection(text)); time.sleep(0.002)
-        del kept[:len(texts)]
-threading.Thread(target=again).start()
-`;
 
 describe("a container that floods its socket", () => {
   it("holds up no other, and leaves nothing when it ends", async () => {
@@ -464,7 +423,8 @@ describe("the store's disk is full", () => {
     await eventually("the reserve is made", () => reserve() === LIMITS.store_reserve_bytes);
     for (const msg_id of ["f1", "f2", "f3"]) await send("queue:disk", msg_id);
     await post("/api/icc/inbox/queue:disk/receive", { max: 2, lease_ms: 600_000 });
-    const free_mb = () => Number(execFileSync("df", ["--output=avail", "-BM", disk]).toString().replace(/\D+/g, ""));
+    const free_mb = () =>
+      Number(execFileSync("df", ["--output=avail", "-BM", disk.path]).toString().replace(/\D+/g, ""));
     run("fallocate", "-l", `${free_mb() - 2}M`, filler);
     const payload = "x".repeat(900_000);
     const kept: string[] = [];
