@@ -5,7 +5,9 @@
  * P2. What the platform applies (exec_command, file_patch, …) is kept from receivers of the inbox.
  * P3. A reply to a request that waits is a record in the inbox, and no receiver gets it.
  * P4. A message to `state:<key>` becomes the key's value, and is kept nowhere else.
+ * P5. A key runs a command by a message only with the scope that exec needs.
  */
+import { lacksScope, type Scope } from "../base/caller.ts";
 import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
@@ -37,6 +39,8 @@ export interface Sender {
   readonly container: { readonly id: string; readonly name: string } | null;
   /** The trace of its request: a message without a trace_id belongs to it. Absent: the platform sends without a request. */
   readonly trace?: SenderTrace | undefined;
+  /** Scopes of the key; absent: a container by its socket, or the daemon. */
+  readonly scopes?: readonly Scope[];
 }
 
 /** The sender that a key of the tenant is, unless the message names another. */
@@ -257,7 +261,11 @@ export class Publishing {
     });
   }
 
-  async #checkSender({ container, tenant_id }: Sender, envelope: Envelope): Promise<void> {
+  async #checkSender({ container, tenant_id, scopes }: Sender, envelope: Envelope): Promise<void> {
+    // P5.
+    if (envelope.payload.kind === "exec_command" && scopes !== undefined && !scopes.includes("invoke")) {
+      throw lacksScope("invoke");
+    }
     if (container === null) return;
     if (envelope.from !== container.id && envelope.from !== container.name) {
       throw new AppError("FORBIDDEN", "a container sends in its own name alone", {

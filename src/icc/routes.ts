@@ -41,8 +41,8 @@ const MESSAGE = { to: "{container_id}", type: "task.created", payload: { n: 42 }
 type Asked = { readonly caller: Caller; readonly trace: Trace };
 
 /** A key of the tenant sends. */
-const keyOf = ({ caller: { tenant_id }, trace }: Asked): Sender => ({
-  ...{ tenant_id, container: null, trace: underRequest(trace) },
+const keyOf = ({ caller: { tenant_id, scopes }, trace }: Asked): Sender => ({
+  ...{ tenant_id, scopes, container: null, trace: underRequest(trace) },
 });
 
 function contentOf(body: z.output<typeof shapes.publishMessage>): Content {
@@ -239,7 +239,7 @@ function broadcastRoutes({ broadcasts }: IccRoutesOptions) {
       method: "POST",
       path: "/api/icc/exec/broadcast",
       auth: "tenant",
-      scope: "write",
+      scope: "invoke",
       operation: "broadcastCommand",
       summary: "Runs a command in each target; a target in which it cannot run is among the results.",
       body: shapes.broadcastCommand,

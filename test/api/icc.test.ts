@@ -241,4 +241,27 @@ describe("a broadcast", () => {
     expect(body.results.map(({ stdout }: { stdout: string }) => stdout)).toEqual(["icc-a\n", "icc-b\n", ""]);
     expect(body.results[0]).toMatchObject({ exit_code: 3, timed_out: false, error: null });
   });
+
+  it("runs no command for a key without the scope of exec, by whichever route", async () => {
+    const { key } = (await post("/api/api-keys", { name: "writer", scopes: ["read", "write"] })).body;
+    const command = { type: "exec_command", payload: { argv: ["touch", "/tmp/no-invoke"] } };
+    const rest = { timeout_ms: 0, workdir: "", env: {}, desired_state_version: 0 };
+    const value = { ...command.payload, ...rest, apply_mode: "ENFORCE" } as const;
+    const envelope_b64 = b64({ payload: { kind: "exec_command", value }, permission_level: "EXECUTE" });
+    for (const [path, body] of [
+      ["/api/icc/exec/broadcast", { command: ["touch", "/tmp/no-invoke"], targets: { container_ids: ["icc-a"] } }],
+      ["/api/icc/messages", { to: "icc-a", ...command }],
+      ["/api/icc/request", { to: "icc-a", ...command, timeout_ms: 5_000 }],
+      ["/api/containers/icc-a/icc/publish", { to: "icc-a", ...command }],
+      ["/api/icc/publish", { envelope_b64 }],
+      ["/api/icc/messages/broadcast", { envelope_b64, targets: { container_ids: ["icc-a"] } }],
+    ] as const) {
+      const refused = await daemon.call("POST", path, body, { "x-api-key": key });
+      expect([path, refused.status]).toEqual([path, 403]);
+      expect(refused.body.error).toMatch(/lacks the scope 'invoke'/);
+    }
+    const file = { type: "file_patch", payload: { path: "/tmp/a", content_type: "text/plain", patch: "x" } };
+    const sent = await daemon.call("POST", "/api/icc/messages", { to: "icc-a", ...file }, { "x-api-key": key });
+    expect(sent.status).toBe(200);
+  });
 });
