@@ -239,10 +239,26 @@ export class Icc {
     const binding_id = target === null ? bindingOf(letter.inbox) : null;
     if (binding_id !== null) await this.#options.checkBinding(tenant_id, binding_id);
     const key =
-      binding_id === null ? await this.inbox(tenant_id, target ?? letter.inbox) : { tenant_id, inbox: letter.inbox };
+      binding_id === null
+        ? await (target === null ? this.#inboxOfLetter(tenant_id, letter.inbox) : this.inbox(tenant_id, target))
+        : { tenant_id, inbox: letter.inbox };
     const accepted = await this.#again(key, letter.envelope);
     await bus.noteReplay(tenant_id, dead_seq);
     return accepted;
+  }
+
+  /** The inbox that a dead letter was in: that of a container is gone with the container. */
+  async #inboxOfLetter(tenant_id: string, inbox: string): Promise<InboxKey> {
+    try {
+      return await this.inbox(tenant_id, inbox);
+    } catch (cause) {
+      if (!(cause instanceof AppError) || cause.code !== "NOT_FOUND") throw cause;
+      throw new AppError("NOT_FOUND", `the container of the dead letter was deleted: ${inbox}`, {
+        reason_code: "UNKNOWN_TARGET",
+        hint: "name another inbox: replay_to_container, or hearth icc dlq replay <letter> --to <address>",
+        cause,
+      });
+    }
   }
 
   async facts(tenant_id: string, container: string) {

@@ -242,6 +242,20 @@ describe("a broadcast", () => {
     expect(body.results[0]).toMatchObject({ exit_code: 3, timed_out: false, error: null });
   });
 
+  it("says how to replay a dead letter of a container that is gone", async () => {
+    const { container_id } = (await post("/api/containers", { name: "icc-gone" })).body;
+    const { msg_id } = (await post("/api/icc/messages", { to: "icc-gone", type: "task", payload: 1 })).body;
+    await post("/api/icc/ack", { msg_id, action: "nack" });
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
+    const { messages } = (await get("/api/icc/dlq?limit=1000")).body;
+    const letter = messages.find((one: { container_id: string }) => one.container_id === container_id);
+    const path = `/api/icc/dlq/${letter.stream_seq}/replay`;
+    const refused = await post(path);
+    expect(refused).toMatchObject({ status: 404, body: { reason_code: "UNKNOWN_TARGET" } });
+    expect(refused.body.hint).toMatch(/replay_to_container/);
+    expect((await post(path, { replay_to_container: "icc-c" })).status).toBe(200);
+  });
+
   it("runs no command for a key without the scope of exec, by whichever route", async () => {
     const { key } = (await post("/api/api-keys", { name: "writer", scopes: ["read", "write"] })).body;
     const command = { type: "exec_command", payload: { argv: ["touch", "/tmp/no-invoke"] } };
