@@ -274,6 +274,30 @@ describe("a bus on JetStream", () => {
     await connection.close();
   });
 
+  it("keeps nothing of a message that the full disk of the store refuses", async () => {
+    const tag = nextTag();
+    const { bus, store, close } = await openJetStream(scratch(), server.url, tag);
+    const { connection, manager } = await foreignClient(server.url);
+    await bus.publish(outgoing("m0"));
+    await store.write([{ sql: "PRAGMA max_page_count=1" }]).catch(() => {});
+    let published = 1;
+    const refused = await (async () => {
+      for (;;) {
+        const error = await bus.publish(outgoing(`m${published}`)).catch((error) => error);
+        if (error instanceof Error) return error;
+        published++;
+      }
+    })();
+    expect(refused).toMatchObject({ code: "CAPACITY_FULL", message: "disk of the store full" });
+    const { stream } = new Names(tag);
+    await expect.poll(async () => (await manager.streams.info(stream)).state.messages).toBe(published);
+    await store.write([{ sql: "PRAGMA max_page_count=1000000" }]).catch(() => {});
+    const again = await bus.publish(outgoing(`m${published}`));
+    expect(again).toEqual({ stream_seq: published + 1, is_duplicate: false });
+    await close();
+    await connection.close();
+  });
+
   it("keeps in the store what is above the server's max_payload", async () => {
     const small = await TestNatsServer.start({ configuration: "max_payload: 65536" });
     const { bus, store, close } = await openJetStream(scratch(), small.url, nextTag());

@@ -11,7 +11,7 @@ import { AppError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Row, Statement, Store } from "../../store/store.ts";
-import type { Carrier } from "./carrier.ts";
+import type { Carried, Carrier } from "./carrier.ts";
 import type { Inboxes, InboxState } from "./inboxes.ts";
 import { Place } from "./place.ts";
 import type {
@@ -93,8 +93,9 @@ export class Ledger {
     const places = [main, ...copies.map((copy) => new Place(copy, bytes, true))];
     const { stream_seq } = main;
     let isTried = false;
+    let carried: Carried | null = null;
     try {
-      const carried = carrier === null ? null : await carrier.carry(message, main);
+      carried = carrier === null ? null : await carrier.carry(message, main);
       if (carried !== null) failpoint("icc.publish.carried");
       isTried = true;
       const missed = await this.#insert(message, places, carried?.seq ?? null);
@@ -103,8 +104,10 @@ export class Ledger {
       for (const place of places) place.giveBack();
       return await this.#explain(message, inbox, missed);
     } catch (error) {
-      // A commit of which nobody knows the outcome may have used the numbers.
-      for (const place of places) isTried ? place.abandon() : place.giveBack();
+      // A commit of which nobody knows the outcome may have used the numbers. A full store has written nothing.
+      const isFull = error instanceof AppError && error.code === "CAPACITY_FULL";
+      for (const place of places) isTried && !isFull ? place.abandon() : place.giveBack();
+      if (isFull && carried?.is_new === true) carrier?.drop(await this.unused([carried.seq]));
       throw error;
     } finally {
       inbox.uses--;

@@ -87,7 +87,8 @@ export class Link {
       const begun_ms = this.#options.clock.monotonicMs();
       const problem = await this.#serve(onFirst).catch((error) => {
         const problem = errorText(error);
-        if (problem !== this.#problem) log.error("the JetStream server of messages cannot be used", { problem });
+        if (problem !== this.#problem)
+          log.error("the JetStream server of messages cannot be used", { hosts: this.#hosts, problem });
         return problem;
       });
       onFirst();
@@ -119,7 +120,8 @@ export class Link {
       onReady();
       const error = await ended;
       const problem = error instanceof Error ? errorText(error) : "the connection ended";
-      if (!this.#isClosed) log.error("the connection to the JetStream server of messages ended", { problem });
+      if (!this.#isClosed)
+        log.error("the connection to the JetStream server of messages ended", { hosts: this.#hosts, problem });
       return problem;
     } finally {
       this.#session = null;
