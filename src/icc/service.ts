@@ -113,6 +113,11 @@ export class Icc {
     }
   }
 
+  /** Throws CONCURRENCY_LIMIT if no further receive of the tenant may wait. */
+  checkWaits(tenant_id: string): void {
+    this.#options.waits.begin(tenant_id)();
+  }
+
   /** Answers a request of the platform or of a key, whose sender has no inbox. False: none waits for it. */
   answer(tenant_id: string, inbox: string, reply: Envelope): boolean {
     if (!this.#options.replies.has(tenant_id, inbox, reply.correlation_id)) return false;

@@ -7,6 +7,7 @@ import { Broadcasts } from "../../src/icc/broadcasts.ts";
 import { EmbeddedBus } from "../../src/icc/bus/embedded.ts";
 import { encodeEnvelope } from "../../src/icc/envelope/envelope.ts";
 import { Grants } from "../../src/icc/grants.ts";
+import { ContainerMessages } from "../../src/icc/inside/container-messages.ts";
 import { Publishing, type Sender } from "../../src/icc/publishing.ts";
 import { Replies, Waits } from "../../src/icc/replies.ts";
 import { Icc } from "../../src/icc/service.ts";
@@ -182,6 +183,22 @@ describe("hostile messages", () => {
     expect(added.mock.calls.length).toBeGreaterThan(0);
     expect(removed.mock.calls.length).toBe(added.mock.calls.length);
     vi.restoreAllMocks();
+  });
+
+  it("tells a stream that finds no place among the waits of the tenant why, before it begins", async () => {
+    const { publishing, waits, iccOn } = ground();
+    const ends = Array.from({ length: LIMITS.message_waits_per_tenant_max }, () => waits.begin(TENANT));
+    const icc = iccOn(systemClock);
+    const nameOf = async (_: string, id: string) => id;
+    const messages = new ContainerMessages({ icc, publishing, clock: systemClock, nameOf });
+    const self = { tenant_id: TENANT, container_id: "ctr_one" };
+    const asked = { inbox: null, lease_ms: null, ordered: false, prefetch: 1 };
+    const { signal } = new AbortController();
+    await expect(messages.deliveries(self, asked, signal)).rejects.toMatchObject({ code: "CONCURRENCY_LIMIT" });
+    ends.pop()?.();
+    await messages.deliveries(self, asked, signal);
+    for (const end of ends) end();
+    expect(waits.count).toBe(0);
   });
 
   it("delivers the others where the disk has damaged a message, which becomes a dead letter", async () => {

@@ -65,6 +65,8 @@ export class ContainerMessages implements InsideMessages {
 
   async deliveries(self: Self, asked: StreamRequest, signal: AbortSignal): Promise<AsyncIterable<Delivered>> {
     inboxOf(self, asked.inbox);
+    // Here the client still gets the reason; a stream that has begun is cut.
+    this.#options.icc.checkWaits(self.tenant_id);
     return this.#deliveries(self, asked, signal);
   }
 
