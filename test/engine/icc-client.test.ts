@@ -103,6 +103,11 @@ describe("in a container", () => {
       expect([words, (await icc("bob", ...words)).exit_code]).toEqual([words, 2]);
     }
     expect((await icc("bob", "receive", "--max", "x")).err).toMatch(/^hearth-icc: --max is not a number: x/);
+    expect(await icc("bob", "send", "--help")).toMatchObject({
+      exit_code: 0,
+      out: expect.stringMatching(/^usage: hearth-icc/),
+      err: "",
+    });
     expect((await icc("bob", "send", "a", "--force")).err).toMatch(/unknown option of send: --force/);
     expect((await icc("bob", "help")).out).toMatch(/^usage: hearth-icc COMMAND/);
     expect((await icc("bob", "stream", "--queue", "none")).err).toBe("hearth-icc: no such inbox (NOT_FOUND)\n");

@@ -41,6 +41,7 @@ class IccError(Exception):
         self.retryable = bool(body.get("retryable"))
         self.retry_after = body.get("retry_after") or 1
         self.details = body.get("details")
+        self.hint = body.get("hint")
 
 
 class Unreachable(OSError):
@@ -386,7 +387,7 @@ USAGE = """usage: hearth-icc COMMAND [OPTION]...
   state get KEY, state put KEY [VALUE|-], state delete KEY, state list [PREFIX], state watch [PREFIX]
                                     put: --text, --if-version N
 
-TO is a container's id or name, queue:NAME or topic:NAME. PAYLOAD is JSON; other text, and all with --text, is
+TO is a container's id or name, queue:NAME, topic:NAME or state:KEY. PAYLOAD is JSON; other text, and all with --text, is
 sent as a string; - reads it from standard input.
 Exit status: 0, 1 refused by the daemon, 2 wrong usage, 3 no daemon, 4 no message.
 """
@@ -566,6 +567,10 @@ def main(words):
     if not words or words[0] in ("help", "--help", "-h"):
         sys.stdout.write(USAGE)
         return 0 if words else 2
+    before = words[: words.index("--")] if "--" in words else words
+    if "--help" in before:
+        sys.stdout.write(USAGE)
+        return 0
     try:
         if words[0] not in COMMANDS and (words[0] != "state" or words[1:2] == [] or words[1] not in STATE_COMMANDS):
             raise _Usage("unknown command: %s" % " ".join(words[:2] if words[0] == "state" else words[:1]))
@@ -575,6 +580,8 @@ def main(words):
         return 2
     except IccError as error:
         sys.stderr.write("hearth-icc: %s (%s)\n" % (error, error.code))
+        if error.hint:
+            sys.stderr.write("  %s\n" % error.hint)
         return 1
     except Unreachable as error:
         sys.stderr.write("hearth-icc: %s\n" % error)
