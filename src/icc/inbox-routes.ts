@@ -5,7 +5,7 @@ import { route } from "../http/route.ts";
 import { PUBLISH_ERRORS, publishedOf } from "./published.ts";
 import { SAMPLES } from "./samples.ts";
 import * as shapes from "./schema.ts";
-import { deliveryItem, type Icc } from "./service.ts";
+import { deliveryItem, type Icc, type Replayer } from "./service.ts";
 
 interface InboxRoutesOptions {
   readonly icc: Icc;
@@ -178,8 +178,8 @@ function ackRoutes({ icc }: InboxRoutesOptions) {
 
 function replayRoutes({ icc }: InboxRoutesOptions) {
   const replay = { method: "POST", auth: "tenant", scope: "write", errors: PUBLISH_ERRORS } as const;
-  const again = async (tenant_id: string, inbox: string, range: z.output<typeof shapes.replayInInbox>) => {
-    const { replayed, messages } = await icc.replay(tenant_id, inbox, range);
+  const again = async (caller: Replayer, inbox: string, range: z.output<typeof shapes.replayInInbox>) => {
+    const { replayed, messages } = await icc.replay(caller, inbox, range);
     return { replayed, messages: messages.map(publishedOf) };
   };
   const inInbox = { ...replay, params: shapes.byInbox, body: shapes.replayInInbox, response: shapes.replayed };
@@ -192,7 +192,7 @@ function replayRoutes({ icc }: InboxRoutesOptions) {
       body: shapes.replayMessages,
       response: shapes.replayed,
       example: { body: { container_id: "{container_id}", state: "acked", limit: 10 }, response: SAMPLES.replayed },
-      handler: ({ caller, body: { container_id, ...range } }) => again(caller.tenant_id, container_id, range),
+      handler: ({ caller, body: { container_id, ...range } }) => again(caller, container_id, range),
     }),
     route({
       ...inInbox,
@@ -200,7 +200,7 @@ function replayRoutes({ icc }: InboxRoutesOptions) {
       operation: "replayInbox",
       summary: "Publishes messages of the inbox to it once more, with new ids.",
       example: { params: BY_CONTAINER, body: { state: "acked" }, response: SAMPLES.replayed },
-      handler: ({ caller, params, body }) => again(caller.tenant_id, params.container_id, body),
+      handler: ({ caller, params, body }) => again(caller, params.container_id, body),
     }),
     route({
       ...inInbox,
@@ -208,7 +208,7 @@ function replayRoutes({ icc }: InboxRoutesOptions) {
       operation: "replayContainerInbox",
       summary: "Publishes messages of the container's inbox to it once more, with new ids.",
       example: { params: BY_CONTAINER, body: { state: "acked" }, response: SAMPLES.replayed },
-      handler: ({ caller, params, body }) => again(caller.tenant_id, params.container_id, body),
+      handler: ({ caller, params, body }) => again(caller, params.container_id, body),
     }),
     route({
       ...replay,
@@ -220,9 +220,7 @@ function replayRoutes({ icc }: InboxRoutesOptions) {
       response: shapes.published,
       example: { params: { stream_seq: "1" }, body: {}, response: SAMPLES.published },
       handler: async ({ caller, params, body }) =>
-        publishedOf(
-          await icc.replayDead(caller.tenant_id, deadSeqOf(params.stream_seq), body.replay_to_container ?? null),
-        ),
+        publishedOf(await icc.replayDead(caller, deadSeqOf(params.stream_seq), body.replay_to_container ?? null)),
     }),
   ];
 }

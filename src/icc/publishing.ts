@@ -262,10 +262,7 @@ export class Publishing {
   }
 
   async #checkSender({ container, tenant_id, scopes }: Sender, envelope: Envelope): Promise<void> {
-    // P5.
-    if (envelope.payload.kind === "exec_command" && scopes !== undefined && !scopes.includes("invoke")) {
-      throw lacksScope("invoke");
-    }
+    checkScopes(envelope.payload.kind, scopes);
     if (container === null) return;
     if (envelope.from !== container.id && envelope.from !== container.name) {
       throw new AppError("FORBIDDEN", "a container sends in its own name alone", {
@@ -302,6 +299,11 @@ export class Publishing {
     const [asker, target] = await Promise.all([containerOf(tenant_id, from), containerOf(tenant_id, to)]);
     return asker !== null && asker === target;
   }
+}
+
+/** P5. Throws FORBIDDEN; no scopes: the sender is no key. */
+export function checkScopes(kind: PayloadKind, scopes: Sender["scopes"]): void {
+  if (kind === "exec_command" && scopes !== undefined && !scopes.includes("invoke")) throw lacksScope("invoke");
 }
 
 function checkCopies(count: number, bytes: number): void {

@@ -22,9 +22,12 @@ import { messageOf } from "./envelope/messages.ts";
 import { damagedSummary, summaryOf } from "./envelope/summary.ts";
 
 import type { Grants } from "./grants.ts";
-import { type Accepted, API_SENDER, type Content, type Publishing, type Sender } from "./publishing.ts";
+import { type Accepted, API_SENDER, type Content, checkScopes, type Publishing, type Sender } from "./publishing.ts";
 import type { Replies, Waits } from "./replies.ts";
 import type { streamsQuery } from "./schema.ts";
+
+/** The key that replays messages. */
+export type Replayer = Pick<Sender, "tenant_id" | "scopes">;
 
 export interface IccOptions {
   readonly bus: Bus;
@@ -208,8 +211,11 @@ export class Icc {
     return { msg_id: input.msg_id, container_id: ref.inbox, new_state: settled.state, dlq_forwarded: settled.is_dead };
   }
 
-  /** Publishes settled or unread messages of an inbox to it once more, with new ids. */
-  async replay(tenant_id: string, inbox: string, input: ReadInput) {
+  /**
+   * Publishes settled or unread messages of an inbox to it once more, with new ids: all, or none if the key may not send one of
+   * them.
+   */
+  async replay({ tenant_id, scopes }: Replayer, inbox: string, input: ReadInput) {
     const key = await this.inbox(tenant_id, inbox);
     const entries = await this.#options.bus.read(key, {
       from_seq: input.from_seq ?? 1,
@@ -217,9 +223,13 @@ export class Icc {
       state: input.state ?? null,
       entries_max: Math.min(input.limit ?? LIMITS.entries_read_default, LIMITS.replay_entries_max),
     });
+    const stored = entries.flatMap(({ envelope: bytes }) => {
+      const message = readStored(bytes);
+      return message === null ? [] : [{ kind: message.payload.kind, bytes }];
+    });
+    for (const { kind } of stored) checkScopes(kind, scopes);
     const messages: Accepted[] = [];
-    for (const { envelope } of entries)
-      if (readStored(envelope) !== null) messages.push(await this.#again(key, envelope));
+    for (const { bytes } of stored) messages.push(await this.#again(key, bytes));
     return { replayed: messages.length, messages };
   }
 
@@ -237,10 +247,11 @@ export class Icc {
   }
 
   /** Publishes a dead letter again, to its inbox or another. Rejects with NOT_FOUND, and as `publish`. */
-  async replayDead(tenant_id: string, dead_seq: number, target: string | null) {
+  async replayDead({ tenant_id, scopes }: Replayer, dead_seq: number, target: string | null) {
     const { bus } = this.#options;
     const letter = await bus.deadLetter(tenant_id, dead_seq);
     if (letter === null) throw new AppError("NOT_FOUND", `no dead letter has the stream_seq ${dead_seq}`);
+    checkScopes(decodeStored(letter.envelope).payload.kind, scopes);
     const binding_id = target === null ? bindingOf(letter.inbox) : null;
     if (binding_id !== null) await this.#options.checkBinding(tenant_id, binding_id);
     const key =

@@ -1,7 +1,7 @@
 /** Messages through the API, with real containers. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { decodeEnvelope, type Envelope, encodeEnvelope } from "../../src/icc/envelope/envelope.ts";
-import { Daemon } from "../support/daemon.ts";
+import { Daemon, eventually } from "../support/daemon.ts";
 
 const daemon = new Daemon();
 const ids: string[] = [];
@@ -277,5 +277,28 @@ describe("a broadcast", () => {
     const file = { type: "file_patch", payload: { path: "/tmp/a", content_type: "text/plain", patch: "x" } };
     const sent = await daemon.call("POST", "/api/icc/messages", { to: "icc-a", ...file }, { "x-api-key": key });
     expect(sent.status).toBe(200);
+  });
+
+  it("replays no command for such a key, and nothing beside it", async () => {
+    const { key } = (await post("/api/api-keys", { name: "replayer", scopes: ["read", "write"] })).body;
+    const asWriter = (path: string, body: object) => daemon.call("POST", path, body, { "x-api-key": key });
+    const command = { to: "icc-a", type: "exec_command", timeout_ms: 10_000 };
+    // A conflict of versions makes it a dead letter.
+    const payload = { argv: ["true"], desired_state_version: 99 };
+    const { reply } = (await post("/api/icc/request", { ...command, payload })).body;
+    expect(reply.payload).toMatchObject({ status: "CONFLICT" });
+    await eventually("the command failed", async () => {
+      const { messages } = (await daemon.call("GET", "/api/icc/inbox/icc-a?state=failed")).body;
+      return messages.length > 0;
+    });
+    const before = (await daemon.call("GET", "/api/containers/icc-a/icc")).body.last_seq;
+    const { last_seq } = (await daemon.call("GET", "/api/icc/dlq")).body;
+    for (const path of ["inbox/icc-a/replay", `dlq/${last_seq}/replay`]) {
+      const refused = await asWriter(`/api/icc/${path}`, path.startsWith("dlq") ? {} : { state: "failed" });
+      expect([path, refused.status]).toEqual([path, 403]);
+      expect(refused.body.error).toMatch(/lacks the scope 'invoke'/);
+    }
+    expect((await daemon.call("GET", "/api/containers/icc-a/icc")).body.last_seq).toBe(before);
+    expect((await post(`/api/icc/dlq/${last_seq}/replay`, {})).status).toBe(200);
   });
 });

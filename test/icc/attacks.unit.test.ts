@@ -233,8 +233,8 @@ describe("hostile messages", () => {
       ["m1", "the stored envelope of the message is damaged"],
       ["m3", "the stored envelope of the message is damaged"],
     ]);
-    await expect(icc.replayDead(TENANT, 1, null)).rejects.toMatchObject({ code: "WRONG_STATE" });
-    expect(await icc.replay(TENANT, "queue:q", {})).toMatchObject({ replayed: 2 });
+    await expect(icc.replayDead({ tenant_id: TENANT }, 1, null)).rejects.toMatchObject({ code: "WRONG_STATE" });
+    expect(await icc.replay({ tenant_id: TENANT }, "queue:q", {})).toMatchObject({ replayed: 2 });
     expect((await bus.facts({ tenant_id: TENANT, inbox: "queue:q" })).unread_count).toBe(2);
   });
 
