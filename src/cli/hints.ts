@@ -45,6 +45,7 @@ const FIELDS: readonly (readonly [RegExp, string])[] = [
   [/\bservice_hostnames\b/g, "--service-hostname"],
   [/\bname one of them as container_id\b/g, "give one of them as --inbox"],
   [/\bidempotency_key\b/g, "--idempotency-key"],
+  [/\breplay_to_container\b/g, "--to"],
 ];
 
 const replaced = (text: string, table: typeof ROUTES) =>

@@ -271,7 +271,7 @@ export class Icc {
       if (!(cause instanceof AppError) || cause.code !== "NOT_FOUND") throw cause;
       throw new AppError("NOT_FOUND", `the container of the dead letter was deleted: ${inbox}`, {
         reason_code: "UNKNOWN_TARGET",
-        hint: "name another inbox: replay_to_container, or hearth icc dlq replay <letter> --to <address>",
+        hint: "send another inbox as replay_to_container",
         cause,
       });
     }
@@ -419,7 +419,7 @@ export class Icc {
 
 function noInbox(text: string): AppError {
   return new AppError("INVALID_ARGUMENT", `${text} has no inbox, and nothing replies there`, {
-    hint: "GET /api/icc/state/{key} returns the value of a key",
+    hint: "the routes of states return the value of a key",
   });
 }
 

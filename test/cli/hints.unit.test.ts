@@ -16,7 +16,7 @@ const hints = texts.flatMap((text) =>
 );
 
 /** Terms that a user of the command line meets as they are, or never: nothing that it sends leads to the hint. */
-const OTHERS = ["retry_after", "next_cursor", "container_id", "owner_node_id", ...LIMIT_NAMES];
+const OTHERS = ["retry_after", "next_cursor", "container_id", "owner_node_id", "message_type", ...LIMIT_NAMES];
 
 describe("a hint", () => {
   it("on the command line names commands and flags, not routes and fields", () => {

@@ -182,7 +182,7 @@ export class Bindings {
     if (address.kind === "state") {
       throw new AppError("INVALID_ARGUMENT", `subject must not be a state: ${text}`, {
         details: { expected: ["container id or name", "queue:<name>", "topic:<name>"] },
-        hint: "watch states with GET /api/icc/state?watch=true, or bind a topic",
+        hint: "watch the states, or bind a topic",
       });
     }
     if (address.kind !== "queue" || message_type === null) return address;
