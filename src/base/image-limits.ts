@@ -38,8 +38,11 @@ export const IMAGE_LIMITS = {
   /** Archives that are loaded at once. */
   image_loads_max: 4,
   image_loads_per_tenant_max: 2,
-  /** Attempts of buildah in one pull, where it fails for another reason than the registry or the image. */
-  image_pull_attempts_max: 3,
+  /**
+   * Attempts of buildah in one pull, where it fails for another reason than the registry or the image: mostly a deletion by
+   * another tenant that takes layers which the pull has found. On a slow disk three attempts in a row may meet one.
+   */
+  image_pull_attempts_max: 8,
   /** From the acceptance of a pull to its end. */
   image_pull_ms: 3_600_000,
   /** Rest between two events about the progress of one pull: events are kept for days. */

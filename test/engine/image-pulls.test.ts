@@ -348,6 +348,16 @@ describe("a pull whose daemon is killed", () => {
     held.restart();
   }
 
+  /** Waits until a layer is asked for, and another one is stored. */
+  async function storedBut(digest = ""): Promise<void> {
+    const list = `${held.ground.root}/storage/overlay-layers/layers.json`;
+    await eventually("the last layer is asked for", () => held.registry.asked.includes(digest));
+    await eventually(
+      "another layer is stored",
+      () => existsSync(list) && readFileSync(list, "utf8").includes("diff-digest"),
+    );
+  }
+
   /** Expects what the next boot of the daemon makes of it. */
   async function expectRecovered(): Promise<void> {
     // A note outlives a sweep that did not get the lock of the store; each later one tries again.
@@ -372,14 +382,7 @@ describe("a pull whose daemon is killed", () => {
   it("while uncompressed layers come leaves nothing", async () => {
     const image = held.registry.add("1", [BASE, MIDDLE, TOP], { isCompressed: false });
     held.registry.misbehave = (digest, response) => digest === image.layers[2] && stall(response);
-    const list = `${held.ground.root}/storage/overlay-layers/layers.json`;
-    await crash("", "app:1", async () => {
-      await eventually("the last layer is asked for", () => held.registry.asked.includes(image.layers[2] ?? ""));
-      await eventually(
-        "another layer is stored",
-        () => existsSync(list) && readFileSync(list, "utf8").includes("diff-digest"),
-      );
-    });
+    await crash("", "app:1", () => storedBut(image.layers[2]));
     expect(held.notes()).toHaveLength(1);
     await expectRecovered();
   });
@@ -392,6 +395,26 @@ describe("a pull whose daemon is killed", () => {
     );
     expect(held.processes().length).toBeGreaterThan(0);
     expect(held.notes()).toHaveLength(1);
+    await expectRecovered();
+  });
+
+  it("leaves nothing once the lock is free, if another process has it while the next daemon starts", async () => {
+    const image = held.registry.add("1", [BASE, MIDDLE, TOP]);
+    held.registry.misbehave = (digest, response) => digest === image.layers[2] && stall(response);
+    const locked = Promise.withResolvers<void>();
+    const holder = spawn("flock", ["--shared", `${held.ground.root}/pulls.lock`, "sh", "-c", "echo; exec sleep 100"], {
+      stdio: ["ignore", "pipe", "inherit"],
+      detached: true,
+    });
+    holder.stdout.once("data", () => locked.resolve());
+    try {
+      await locked.promise;
+      await crash("", "app:1", () => storedBut(image.layers[2]));
+      await held.images.keep(async () => new Set());
+      expect(held.notes()).toHaveLength(1);
+    } finally {
+      process.kill(-(holder.pid ?? 0), "SIGKILL");
+    }
     await expectRecovered();
   });
 

@@ -87,6 +87,13 @@ export class ImagePulls {
     return this.#cleared;
   }
 
+  /** Begins, and tries again to remove what a taken lock has left (I5). Never rejects. */
+  async clearUp(): Promise<void> {
+    const isFirst = this.#cleared === null;
+    await this.begin();
+    if (!isFirst && this.#left.size > 0) await this.#removeLeft();
+  }
+
   /** Pulls an image. `keep` gives it its kept name (I2). Rejects like `Images.pull`. */
   async pull(of: ImagePull, keep: (id: string) => Promise<void>): Promise<void> {
     await this.begin();

@@ -223,7 +223,7 @@ export class MountedImages implements Images {
     const { images, files, pulls, exports, log, withLauncher } = this.#options;
     this.#blocked.clear();
     this.#reserved.clear();
-    await pulls.begin();
+    await pulls.clearUp();
     await exports.begin();
     for (const row of await files.images()) {
       const kept = images.keptNames(row);
