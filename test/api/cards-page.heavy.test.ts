@@ -207,7 +207,7 @@ describe("the GPUs of a function", () => {
     const { id, gpu_count } = (await daemon.call("GET", "/api/functions/by-name/plain")).body;
     expect(gpu_count).toBe(0);
     // It would ask for the function that is gone.
-    await page.close();
+    await page.goto("about:blank");
     await daemon.call("DELETE", `/api/functions/${id}`);
   });
 
@@ -231,7 +231,7 @@ describe("the GPUs of a function", () => {
     expect(await about.textContent()).toContain("GPUsnone");
     const { id, ...record } = (await daemon.call("GET", "/api/functions/by-name/fast")).body;
     expect([record.version, record.gpu_count]).toEqual([2, 0]);
-    await page.close();
+    await page.goto("about:blank");
     await daemon.call("DELETE", `/api/functions/${id}`);
     cdi.unlink("test.json");
   });

@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import type { Caller } from "../../src/base/caller.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { AppError } from "../../src/base/errors.ts";
+import { LIMITS } from "../../src/base/limits.ts";
 import type { ImageDescription, Images } from "../../src/engine/ports.ts";
 import { Events } from "../../src/events/service.ts";
 import { ImageArrivals } from "../../src/oci/arrivals.ts";
@@ -188,7 +189,7 @@ describe("pulls", () => {
     };
     expect((await done(caller("a"), asking(ALPINE))).status).toBe("succeeded");
     expect(seen.filter((step) => step === "pull docker")).toHaveLength(3);
-    state.left = 3;
+    state.left = LIMITS.image_pull_attempts_max;
     expect((await done(caller("a"), asking(ALPINE))).reason_code).toBe("IMAGE_INVALID");
   });
 
