@@ -38,7 +38,7 @@ export function kindOf(inbox: string): InboxKind {
   return prefix === "queue" || prefix === "topic" || prefix === "binding" ? prefix : "container";
 }
 
-/** Told of each change after its commit. No method throws. */
+/** Receives each change after its commit. No method throws. */
 export interface MessageObserver {
   /** Entries that a publish has written, by inbox; one of several is a message to a topic, or one with copies for bindings. */
   published(inboxes: readonly InboxKind[]): void;

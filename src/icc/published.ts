@@ -1,4 +1,4 @@
-/** What all routes that publish have in common. */
+/** Errors and answer that all publishing routes share. */
 import type { Accepted } from "./publishing.ts";
 
 export const PUBLISH_ERRORS = [

@@ -2,7 +2,7 @@
  * The path of a published message: the check of its sender, the inbox that it reaches, and the inboxes that get a copy.
  *
  * P1. A container is itself: it can name no other sender, and no permission level above its grant.
- * P2. What the platform applies (exec_command, file_patch, …) is kept from receivers of the inbox.
+ * P2. Receivers of an inbox get no actions (exec_command, file_patch, …): the platform applies them.
  * P3. A reply to a request that waits is a record in the inbox, and no receiver gets it.
  * P4. A message to `state:<key>` becomes the key's value, and is kept nowhere else.
  * P5. A key runs a command by a message only with the scope that exec needs.

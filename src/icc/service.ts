@@ -330,7 +330,7 @@ export class Icc {
     await this.#options.bus.close();
   }
 
-  /** What is due. A message with a damaged envelope becomes a dead letter, and holds up no other. */
+  /** Delivers messages that are due. A message with a damaged envelope becomes a dead letter and does not block others. */
   async #deliver(key: InboxKey, options: ReceiveOptions): Promise<Delivery[]> {
     const { bus } = this.#options;
     for (;;) {

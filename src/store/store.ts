@@ -70,8 +70,8 @@ export interface WriteOptions {
   /** Wait until the data is on the disk. For keys, operations, messages; an invocation record does without. */
   readonly durable?: boolean;
   /**
-   * What users send, which may be large: refused with CAPACITY_FULL before it takes the disk's reserve, as the rows of appenders
-   * are. Absent: a change of state, which may take it.
+   * True for data from users, which may be large: the store refuses it with CAPACITY_FULL before it uses the disk's reserve, as
+   * it refuses rows of appenders. Absent: a change of state, which may use the reserve.
    */
   readonly is_record?: boolean;
 }

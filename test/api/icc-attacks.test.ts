@@ -342,7 +342,7 @@ describe("a daemon that is killed under load, and finds damage and a full inbox"
     await daemon.stop("SIGKILL");
     isOver = true;
     await Promise.all([...publishing, acking]);
-    // What a disk may do to two messages of a container, one of which the daemon itself applies.
+    // A disk may damage messages like this: two of a container, one of them an action.
     plant(
       ["UPDATE icc_entries SET envelope = ? WHERE msg_id = 'd1'", Buffer.from("0aff", "hex")],
       ["UPDATE icc_entries SET envelope = ?, is_action = 1 WHERE msg_id = 'd2'", Buffer.alloc(0)],
@@ -443,7 +443,7 @@ describe("the store's disk is full", () => {
       expect(refusal(refused)).toEqual(FULL);
       expect(refused.body).toMatchObject({ retry_after: 1, hint: expect.stringContaining("free space") });
     }
-    // What was kept for changes of state is not for messages, however many come.
+    // Messages never use the reserve for changes of state, in any number.
     for (let i = 0; i < 50; i++) await tryOne(byKey);
     const { bavail, bsize } = statfsSync(disk.path);
     expect(bavail * bsize + reserve()).toBeGreaterThan(LIMITS.store_reserve_bytes / 4);

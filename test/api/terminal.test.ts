@@ -180,7 +180,7 @@ describe("a client that goes", () => {
   it("leaves no more than the newest 256 KiB of output to the next one, and does not stop the shell", async () => {
     const { id, tab } = await user.open();
     tab.type("stty -echo; (until [ -e /tmp/left ]; do sleep 0.05; done; seq 1 200000; touch /tmp/written) &\n");
-    // What the daemon has not read yet is lost with the connection.
+    // Input that the daemon has not read yet is lost with the connection.
     await tab.shows(/\[1\]/);
     tab.socket.terminate();
     await eventually("nobody is attached", async () => (await user.get(id)).state === "idle");

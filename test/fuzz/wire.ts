@@ -2,7 +2,7 @@
 import { connect, type Socket } from "node:net";
 import { LIMITS } from "../../src/base/limits.ts";
 
-/** Whatever is asked is answered or refused by then, also what waits for messages. */
+/** Deadline of each answer or refusal, waits for messages included. */
 const ANSWER_MS_MAX = LIMITS.message_wait_ms_max + 30_000;
 
 export interface WireAnswer {

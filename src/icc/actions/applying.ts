@@ -1,6 +1,6 @@
 /**
- * What each acting payload does to a container, through the verbs of its concern. `check` finds what is wrong with a payload
- * without changing anything; `apply` does the work.
+ * Applies each acting payload to a container, through the verbs of its concern. A dry run validates the payload and changes
+ * nothing.
  */
 import type { z } from "zod";
 import { AppError } from "../../base/errors.ts";
@@ -22,7 +22,7 @@ export interface ActionCommand {
   readonly environment: Readonly<Record<string, string>>;
 }
 
-/** How a command ended. */
+/** Result of a command. */
 export interface CommandEnd {
   readonly job_id: string;
   /** Null: it was not seen to its end. */
@@ -144,7 +144,7 @@ export class Applying {
     const gone = new Set(unset);
     const change = (before: Readonly<Record<string, string>>) => {
       const kept = Object.entries(before).filter(([name]) => !gone.has(name));
-      // What was added up has the bounds of what is sent.
+      // The merged environment has the bounds of a request.
       return checked(environmentBody, { environment: { ...Object.fromEntries(kept), ...set } }, "set").environment;
     };
     if (is_dry) change(await containers.environment(tenant_id, container_id));

@@ -32,7 +32,7 @@ export interface ActionsOptions {
 /** Refusals that are retryable for a client, and an end here. */
 const FINAL: ReadonlySet<string> = new Set(["TIMEOUT", "START_FAILED"]);
 
-/** What an attempt came to; `again`: the action is applied later. */
+/** Result of an attempt: an outcome, or the delay before a retry. */
 type Attempt = { readonly outcome: AckPayload } | { readonly again_ms: number };
 
 export class Actions {
@@ -243,7 +243,7 @@ function conditionsOf({ payload: { value } }: Envelope): { readonly desired: num
   };
 }
 
-/** Whether the bus says that the message was settled, or is gone. */
+/** Returns true for the errors of the bus that mean a settled or deleted message. */
 function isOver(error: unknown): boolean {
   return error instanceof AppError && (error.code === "WRONG_STATE" || error.code === "NOT_FOUND");
 }

@@ -103,7 +103,7 @@ const isQueue = ({ subject }: Binding): boolean => subject?.startsWith("queue:")
 export const inboxOf = (binding: Binding): string =>
   isQueue(binding) && binding.subject !== null ? binding.subject : `binding:${binding.id}`;
 
-/** Whether the inbox of the binding gets a copy of a message. */
+/** Returns true if the inbox of the binding gets a copy of a message. */
 export function takes(binding: Binding, { to, type }: { readonly to: string; readonly type: string }): boolean {
   if (isQueue(binding) || (binding.subject !== null && binding.subject !== to)) return false;
   const wanted = binding.message_type;

@@ -20,12 +20,12 @@ import type { MessageTracing } from "../tracing.ts";
 import { type Binding, inboxOf } from "./rows.ts";
 import type { Slots } from "./slots.ts";
 
-/** What became of a call. */
+/** Result of a call. */
 export interface CallOutcome {
   readonly invocation_id: string;
   readonly status: string;
   readonly error_message: string | null;
-  /** What the handler returned; null: nothing. */
+  /** Value that the handler returned; null: none. */
   readonly result: unknown;
   readonly stdout: string;
 }
@@ -73,7 +73,7 @@ export class Runner {
     return this.#in_flight;
   }
 
-  /** Why the last call failed or was refused; null after one that succeeded. */
+  /** Reason why the last call failed or was refused; null after a successful call. */
   get last_error(): string | null {
     return this.#last_error;
   }

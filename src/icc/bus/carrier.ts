@@ -28,7 +28,7 @@ export interface CarriedEntry {
   readonly carried_seq: number;
 }
 
-/** What happened to an entry in the ledger. */
+/** Change of an entry in the ledger. */
 export type Outcome = "acked" | "failed" | "held" | { readonly delay_ms: number };
 
 export interface Carrier {

@@ -240,7 +240,7 @@ export abstract class LedgerBus implements port.Bus {
   }
 
   async #deliver(key: port.InboxKey, inbox: InboxState, options: port.ReceiveOptions): Promise<port.Delivery[]> {
-    // What receivers hold does not keep the platform from its own.
+    // Actions have no bound on held entries: receivers cannot block the platform.
     const room =
       options.is_action === true
         ? options.entries_max

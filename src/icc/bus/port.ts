@@ -149,7 +149,7 @@ export interface BusHealth {
   readonly problem: string | null;
 }
 
-/** Told of changes of entries after their commits. No method throws. */
+/** Receives changes of entries after their commits. No method throws. */
 export interface BusObserver {
   /** A publish has ended; null: it was refused. */
   published(message: Outgoing, published: Published | null, error: unknown, duration_ms: number): void;

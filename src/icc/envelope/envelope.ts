@@ -47,7 +47,7 @@ const FIELD_NUMBERS = new Map(MESSAGES.Envelope.fields.map(({ name, number }) =>
 
 /** Largest copy that `rewriteEnvelope` makes, in bytes. */
 export const storedBytesMax = LIMITS.icc_message_bytes_max + LIMITS.icc_rewrite_bytes_max;
-/** Why a message with a damaged envelope is a dead letter. */
+/** Reason of the dead letter of a message with a damaged envelope. */
 export const DAMAGED = "the stored envelope of the message is damaged";
 /** A copy has fields that the sender's envelope may lack. */
 const STORED_FIELDS_MAX = LIMITS.icc_envelope_fields_max + MESSAGES.Envelope.fields.length;

@@ -5,7 +5,7 @@ import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 
 interface EventOptions<Item> {
-  /** What is sent of an item: all of it, unless given. */
+  /** Returns the part of an item that is sent; absent: the whole item. */
   readonly itemOf?: (item: Item) => unknown;
   /** Rejects once the credential of the request is no longer good: the stream ends, at the next heartbeat at the latest. */
   readonly recheck?: () => Promise<void> | undefined;

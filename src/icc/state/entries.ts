@@ -14,10 +14,10 @@ export interface StateValue {
   readonly updated_ms: number;
 }
 
-/** What a watcher is told: an entry, or that a key is gone. */
+/** Event of a watch: an entry, or a key that was deleted. */
 export type StateNews = StateValue | { readonly key: string; readonly version: number; readonly is_deleted: true };
 
-/** What a watcher reads. */
+/** Reads of a watch. */
 export interface StateReader {
   find(tenant_id: string, key: string): Promise<StateValue | null>;
   list(

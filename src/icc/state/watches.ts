@@ -1,11 +1,11 @@
 /**
- * Who watches keys of a tenant. A watcher holds keys, no values: it reads the value when its client takes the next entry, so
- * that of many changes of a key a slow client gets the last, and the memory of a watcher has the bound of the keys.
+ * Watches of a tenant's keys. A watch holds keys, no values: it reads the value when its client takes the next entry. A slow
+ * client therefore gets the last of many changes of a key, and the memory of a watch is bounded by its keys.
  */
 import { LIMITS } from "../../base/limits.ts";
 import type { StateNews, StateReader } from "./entries.ts";
 
-/** Told of a key, with the version of its change; null: unknown. */
+/** Receives a changed key with the version of the change; null: unknown. */
 type Listener = (key: string, version: number | null) => void;
 
 export class StateWatches {

@@ -50,7 +50,7 @@ export async function pageUpTo(ask, to_seq) {
 }
 
 /**
- * Whether a page before this one may have items. Numbers below the first kept one are gone.
+ * Returns true if a page before this one may have items. Numbers below the first kept one are deleted.
  * @param {NumberedPage<unknown>} page
  * @param {number | null} kept_count items that are kept, if the page ends with the newest; null: unknown
  */

@@ -2,8 +2,8 @@
  * Messages as numbered rows that open to all of their message, with the way to older ones.
  *
  * M1. Nothing moves under the reader: while a row is open the page stays where it is, and newer messages wait behind a button.
- * M2. What a sender has chosen becomes text without unseen characters (format.js), of bounded length until it is asked
- *     for in full.
+ * M2. Values from senders become text without unseen characters (format.js), truncated until the user asks for the
+ *     full text.
  */
 import { h, setText, show } from "./dom.js";
 import { count, dateTime, seenJson, seenText } from "./format.js";
@@ -11,7 +11,7 @@ import { hasOlder, PagePlace, pageUpTo } from "./message-page.js";
 import { output } from "./record-view.js";
 import { followedList, table } from "./table.js";
 
-/** What no count tells, such as a delivery, is shown at the latest after this time. */
+/** Interval of reads whose counts have not changed: a delivery changes no count. */
 const READ_AGAIN_MS = 30_000;
 
 /** @import { Entry } from "./dom.js" */
@@ -48,7 +48,7 @@ export function messageTable({ clock, refresh }, { label, kind, columns, none, a
   /** @type {NumberedPage<Item>} */
   let page = { items: [], from_seq: 1, to_seq: 0 };
   let change_count = 0;
-  /** What was asked for last, and when; empty: nothing, or something that an action has changed since. */
+  /** Last request and its time; empty: none, or an action has changed its result since. */
   let read_as = "";
   let read_ms = 0;
 

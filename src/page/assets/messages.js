@@ -43,7 +43,7 @@ function inboxesCard({ api, refresh }, names) {
       };
     },
   );
-  /** Where the pages before this one begin, the first first. @type {string[]} */
+  /** Starts of the pages before this one, in order. @type {string[]} */
   const before = [];
   let after = "";
   let next = "";
