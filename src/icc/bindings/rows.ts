@@ -29,8 +29,12 @@ const INSERT = `INSERT INTO icc_bindings (id, tenant_id, function_id, subject, m
   AND EXISTS (SELECT 1 FROM functions WHERE id = ?)
   AND (? IS NULL OR EXISTS (SELECT 1 FROM containers WHERE id = ? AND is_removing = 0))`;
 
-/** Inboxes of bindings that ended while a publish copied a message for them. */
-const ORPHANS = `SELECT tenant_id, name FROM icc_inboxes JOIN icc_tenants ON icc_tenants.tenant_no = icc_inboxes.tenant_no
+/**
+ * Inboxes of bindings that ended while a publish copied a message for them. CROSS JOIN fixes the order of the tables: one search per
+ * tenant in the index of names, and no scan of all inboxes.
+ */
+const ORPHANS = `SELECT tenant_id, name FROM icc_tenants
+  CROSS JOIN icc_inboxes ON icc_tenants.tenant_no = icc_inboxes.tenant_no
   WHERE name >= 'binding:' AND name < 'binding;' AND substr(name, 9) NOT IN (SELECT id FROM icc_bindings) LIMIT ?`;
 
 export class BindingRows {
