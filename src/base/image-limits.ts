@@ -39,10 +39,12 @@ export const IMAGE_LIMITS = {
   image_loads_max: 4,
   image_loads_per_tenant_max: 2,
   /**
-   * Attempts of buildah in one pull, where it fails for another reason than the registry or the image: mostly a deletion by
-   * another tenant that takes layers which the pull has found. On a slow disk three attempts in a row may meet one.
+   * Attempts of buildah in one pull while deletions by other tenants take layers that the pull has found. On a slow disk six
+   * attempts in a row have met one.
    */
-  image_pull_attempts_max: 8,
+  image_pull_attempts_max: 16,
+  /** Attempts of buildah in one pull if it fails for another reason: mostly the image, which fails each time. */
+  image_pull_faults_max: 3,
   /** From the acceptance of a pull to its end. */
   image_pull_ms: 3_600_000,
   /** Rest between two events about the progress of one pull: events are kept for days. */

@@ -45,7 +45,7 @@ export const REGISTRY_LIMITS = {
   registry_upload_answer_bytes_max: 64 * 1024,
   /** Layers that one pull reads at once to prove that the registry serves them. */
   registry_proofs_max: 3,
-  /** Requests of buildah for one layer: its own retries. */
+  /** Requests of buildah for one layer in one attempt: its own retries. */
   registry_layer_requests_max: 4,
   /** Bytes of all layers of a pull between two looks at the disks, and what stays free on each. */
   image_disk_check_bytes: 16 * 1024 * 1024,

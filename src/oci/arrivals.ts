@@ -94,15 +94,15 @@ export class ImageArrivals {
     }
   }
 
-  /** Lets buildah pull from the gateway. Repeats that: a deletion may free layers that the pull found in the store. */
+  /** Lets buildah pull from the gateway. Repeats that: a deletion may free layers that the pull found in the store, or its image. */
   async #store(reference: string, asked: ImagePull, source: PullSource): Promise<PulledImage> {
     for (let attempt = 1; ; attempt++) {
       try {
         return await this.#options.images().pull(asked);
       } catch (error) {
-        const isLast = attempt >= LIMITS.image_pull_attempts_max || asked.signal.aborted || source.failure !== null;
-        if (!isLast && isFault(error)) continue;
-        throw source.failure ?? this.#refusal(reference, error);
+        const isLast = attempt >= attemptsMax(error) || asked.signal.aborted || source.failure !== null;
+        if (isLast || !isFault(error)) throw source.failure ?? this.#refusal(reference, error);
+        source.restart();
       }
     }
   }
@@ -133,4 +133,10 @@ export class ImageArrivals {
       })),
     };
   }
+}
+
+/** The store tells lost layers from all else by `retryable`. */
+function attemptsMax(error: unknown): number {
+  const isLoss = error instanceof AppError && error.retryable;
+  return isLoss ? LIMITS.image_pull_attempts_max : LIMITS.image_pull_faults_max;
 }

@@ -4,6 +4,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { gzipSync } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
 import { layerKey, type PullProgress } from "../../src/oci/registry/gateway.ts";
 import { GatewayTest, placeOf, pullFrom } from "../support/gateway.ts";
 import {
@@ -98,6 +99,25 @@ describe("a registry gateway", () => {
     expect(source.failure).toBeNull();
     expect(existsSync(dirname(source.registries_conf))).toBe(false);
     await expect(fetch(place)).rejects.toThrow();
+    await source.close();
+  });
+
+  it("serves a layer a bounded number of times in each attempt", async () => {
+    const registry = await test.registry();
+    registry.add("app", "latest", makeImage({ layers: [small("x")] }));
+    const source = await test.open(test.gateway(), `${registry.host}/app`);
+    const [{ digest = "" } = {}] = JSON.parse(
+      await (await fetch(`${placeOf(source)}/manifests/${source.manifest_digest}`)).text(),
+    ).layers;
+    const ask = async () => {
+      await (await fetch(`${placeOf(source)}/blobs/${digest}`)).bytes();
+      return source.failure?.code;
+    };
+    for (let n = 0; n < 2; n++) {
+      for (let i = 0; i < LIMITS.registry_layer_requests_max; i++) expect(await ask()).toBeUndefined();
+      if (n === 0) source.restart();
+    }
+    expect(await ask()).toBe("REGISTRY_FAILED");
     await source.close();
   });
 

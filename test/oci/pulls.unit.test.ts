@@ -67,6 +67,7 @@ describe("pulls", () => {
             seen.push("finish");
             await play.finish();
           },
+          restart: () => void seen.push("restart"),
           close: async () => void seen.push("close"),
         };
       },
@@ -183,14 +184,22 @@ describe("pulls", () => {
 
   it("ask buildah again where the store lost what it relied on, a bounded number of times", async () => {
     const { done, play, seen } = await made();
-    const state = { left: 2 };
+    const state = { left: 0, is_loss: true };
     play.pull = async () => {
-      if (state.left-- > 0) throw new AppError("INTERNAL", "layer not known");
+      if (state.left-- > 0) throw new AppError("INTERNAL", "no", { retryable: state.is_loss });
     };
-    expect((await done(caller("a"), asking(ALPINE))).status).toBe("succeeded");
-    expect(seen.filter((step) => step === "pull docker")).toHaveLength(3);
-    state.left = LIMITS.image_pull_attempts_max;
-    expect((await done(caller("a"), asking(ALPINE))).reason_code).toBe("IMAGE_INVALID");
+    for (const [is_loss, max] of [
+      [true, LIMITS.image_pull_attempts_max],
+      [false, LIMITS.image_pull_faults_max],
+    ] as const) {
+      Object.assign(state, { left: max - 1, is_loss });
+      seen.splice(0);
+      expect((await done(caller("a"), asking(ALPINE))).status).toBe("succeeded");
+      expect(seen.filter((step) => step === "pull docker")).toHaveLength(max);
+      expect(seen.filter((step) => step === "restart")).toHaveLength(max - 1);
+      Object.assign(state, { left: max, is_loss });
+      expect((await done(caller("a"), asking(ALPINE))).reason_code).toBe("IMAGE_INVALID");
+    }
   });
 
   it("of the same by the same tenant are one operation, of another tenant or with other credentials another", async () => {

@@ -32,7 +32,7 @@ const NOTE = "pull.json";
 /** Pattern of a complete reference: a registry, a repository, and a tag or a digest. */
 const COMPLETE = /^[\w.-]+(:\d+)?(\/[\w.-]+)+(:[\w.-]+|@sha256:[0-9a-f]{64})$/;
 const ID = /^[0-9a-f]{64}$/;
-/** Errors of buildah for a layer that was in the store when it looked. */
+/** Errors of buildah if another image was removed meanwhile with layers that this one was to share. */
 const LOST_LAYER = /(?:layer|image) not known/;
 /** A killed pull holds its lock for a moment after it is gone from the list of processes. */
 const LOCK_WAIT_SECONDS = 1;
@@ -127,7 +127,7 @@ export class ImagePulls {
     const directory = await this.#make(note);
     failpoint("images.pull.noted");
     try {
-      const id = await this.#attempt(of, directory);
+      const id = await this.#run(of, directory);
       failpoint("images.pull.stored");
       await keep(id);
       failpoint("images.pull.named");
@@ -139,16 +139,6 @@ export class ImagePulls {
     }
     await rm(directory, { recursive: true, force: true });
     if (this.#left.size > 0) await this.#removeLeft();
-  }
-
-  /** Tries again if another image was removed meanwhile with layers that this one was to share. */
-  async #attempt(of: ImagePull, directory: string): Promise<string> {
-    try {
-      return await this.#run(of, directory);
-    } catch (error) {
-      if (of.signal.aborted || !LOST_LAYER.test(errorText(error))) throw error;
-      return this.#run(of, directory);
-    }
   }
 
   async #make(note: Note): Promise<string> {
@@ -304,5 +294,5 @@ function failureOf({ reference, timeout_ms }: ImagePull, result: SpawnResult): A
     return new AppError("CAPACITY_FULL", `no disk space for the image ${reference}`);
   if (/is rejected by policy|[Ss]ource image rejected/.test(text))
     return new AppError("FORBIDDEN", `image rejected by the signature policy of this node: ${reference}`);
-  return new AppError("INTERNAL", `buildah could not pull ${reference}: ${last}`);
+  return new AppError("INTERNAL", `buildah could not pull ${reference}: ${last}`, { retryable: LOST_LAYER.test(text) });
 }

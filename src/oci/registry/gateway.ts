@@ -105,6 +105,8 @@ export interface PullSource {
   readonly failure: AppError | null;
   /** Aborts with `failure` as its reason. */
   readonly failed: AbortSignal;
+  /** Counts buildah's requests from zero: it begins anew. */
+  restart(): void;
   /**
    * Resolves once the source has proven every layer that is not in `known_layers`, by `layerKey` those that the tenant has (G3). To be
    * called after buildah succeeded.
@@ -214,6 +216,7 @@ export class RegistryGateway {
         return server.failure;
       },
       failed: server.failed,
+      restart: () => server.restart(),
       finish: async (known_layers) => {
         if (server.failure !== null) throw server.failure;
         const unproven = isTrusted ? [] : server.untouched().filter((layer) => !known_layers.has(layerKey(layer)));

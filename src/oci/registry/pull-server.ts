@@ -85,6 +85,11 @@ export class PullServer {
     return `127.0.0.1:${(this.#server.address() as AddressInfo).port}/${this.#options.secret}`;
   }
 
+  /** Counts requests from zero: buildah begins anew. */
+  restart(): void {
+    this.#requests.clear();
+  }
+
   async close(): Promise<void> {
     if (!this.#server.listening) return;
     const closed = once(this.#server, "close");
