@@ -4,18 +4,19 @@ import { Places } from "../../src/icc/actions/places.ts";
 
 const settle = () => new Promise((resolve) => setImmediate(resolve));
 
-function ground(each_max: number, all_max: number) {
+function ground(tenant_max: number, all_max: number) {
   const begun: string[] = [];
   const ends = new Map<string, (hasMore: boolean) => void>();
   const places = new Places({
-    ...{ each_max, all_max },
+    ...{ tenant_max, all_max },
     work: ({ inbox }) => {
       begun.push(inbox);
       return new Promise<boolean>((resolve) => ends.set(inbox, resolve));
     },
   });
-  const add = (tenant_id: string, ...inboxes: string[]) => {
+  const add = async (tenant_id: string, ...inboxes: string[]) => {
     for (const inbox of inboxes) places.add({ tenant_id, inbox });
+    await settle();
   };
   const end = async (inbox: string, hasMore = false) => {
     ends.get(inbox)?.(hasMore);
@@ -27,9 +28,10 @@ function ground(each_max: number, all_max: number) {
 describe("places for actions", () => {
   it("are bounded of each tenant, one of each container, and inboxes take turns", async () => {
     const { begun, add, end } = ground(2, 10);
-    add("a", "a1", "a2", "a3", "a1");
+    await add("a", "a1", "a2", "a3", "a1");
+    await add("a", "a1");
     expect(begun).toEqual(["a1", "a2"]);
-    // The second call of a1 found it at work: it is due again, behind a3.
+    // The last call of a1 found it at work: it is due again, behind a3.
     await end("a1");
     expect(begun).toEqual(["a1", "a2", "a3"]);
     await end("a2");
@@ -38,9 +40,9 @@ describe("places for actions", () => {
 
   it("are bounded in all, except the first of a tenant", async () => {
     const { begun, add, end } = ground(2, 2);
-    add("a", "a1", "a2");
-    add("b", "b1", "b2");
-    add("c", "c1");
+    await add("a", "a1", "a2");
+    await add("b", "b1", "b2");
+    await add("c", "c1");
     expect(begun).toEqual(["a1", "a2", "b1", "c1"]);
     await end("a1");
     await end("c1");
@@ -51,10 +53,10 @@ describe("places for actions", () => {
 
   it("end with their work: nothing begins after a close", async () => {
     const { places, begun, add, end } = ground(1, 1);
-    add("a", "a1", "a2");
+    await add("a", "a1", "a2");
     places.close();
     await end("a1", true);
-    add("b", "b1");
+    await add("b", "b1");
     expect(begun).toEqual(["a1"]);
   });
 });

@@ -6,10 +6,10 @@ import { randomIds } from "../../src/base/ids.ts";
 import type { Binding } from "../../src/icc/bindings/rows.ts";
 import { type CallOutcome, Runner } from "../../src/icc/bindings/runner.ts";
 import { Bindings } from "../../src/icc/bindings/service.ts";
-import { Slots } from "../../src/icc/bindings/slots.ts";
 import { EmbeddedBus } from "../../src/icc/bus/embedded.ts";
 import { encodeEnvelope } from "../../src/icc/envelope/envelope.ts";
 import { envelopeOf } from "../../src/icc/envelope/messages.ts";
+import { TenantSlots } from "../../src/icc/tenant-slots.ts";
 import { nodeQuotas } from "../functions/node-quotas.ts";
 import { quietLog, scratchStores } from "../store/scratch.ts";
 import { eventually } from "../support/daemon.ts";
@@ -28,7 +28,7 @@ const scratch = scratchStores();
 function ground(call: (payload: string) => Promise<CallOutcome>) {
   const store = scratch().open();
   const bus = new EmbeddedBus({ store, clock: systemClock, quotas: nodeQuotas() });
-  const slots = new Slots({ all_max: 2, tenant_max: 2 });
+  const slots = new TenantSlots({ all_max: 2, tenant_max: 2 });
   const missing: string[] = [];
   const runner = new Runner(BINDING, {
     ...{ bus, clock: systemClock, ids: randomIds(), log: quietLog, slots },

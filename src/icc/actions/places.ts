@@ -1,90 +1,60 @@
 /**
- * Places for work on inboxes: one at a time of each, a bounded number of each tenant and of all. Tenants take turns, and so do
- * the inboxes of a tenant, one piece of work at a time, so that a long queue of one holds up no other. A tenant without a place gets
- * one even if all are taken: long work of others never holds it up.
+ * Work on inboxes: one piece at a time of each, in the places of its tenant. The inboxes of a tenant take turns, one piece of work
+ * at a time, so that a long queue of one holds up no other.
  */
 import type { InboxKey } from "../bus/port.ts";
+import { TenantSlots } from "../tenant-slots.ts";
 
 export interface PlacesOptions {
   /** Of one tenant, and of all. */
-  readonly each_max: number;
+  readonly tenant_max: number;
   readonly all_max: number;
   /** Does one piece of work. Resolves to whether the inbox may have more. Never rejects. */
   readonly work: (key: InboxKey) => Promise<boolean>;
 }
 
-interface Tenant {
-  /** Inboxes that wait for a place, in their order. */
-  readonly waiting: Map<string, InboxKey>;
-  running_count: number;
-}
-
 export class Places {
   readonly #options: PlacesOptions;
-  /** Tenants with work, whose turn is next first. */
-  readonly #tenants = new Map<string, Tenant>();
+  readonly #slots: TenantSlots;
+  /** Inboxes that wait for a place. */
+  readonly #waiting = new Set<string>();
   /** Inboxes with work in progress, each with whether there is more since. */
   readonly #running = new Map<string, { isDue: boolean }>();
   #isClosed = false;
 
   constructor(options: PlacesOptions) {
     this.#options = options;
+    this.#slots = new TenantSlots(options);
   }
 
   /** Work of an inbox waits for a place, once. */
   add(key: InboxKey): void {
-    if (this.#isClosed) return;
-    const { tenant_id, inbox } = key;
-    const running = this.#running.get(nameOf(key));
-    if (running !== undefined) {
-      running.isDue = true;
-      return;
-    }
-    const tenant = this.#tenants.get(tenant_id) ?? { waiting: new Map(), running_count: 0 };
-    this.#tenants.set(tenant_id, tenant);
-    if (!tenant.waiting.has(inbox)) tenant.waiting.set(inbox, { tenant_id, inbox });
-    this.#fill();
+    const name = nameOf(key);
+    const running = this.#running.get(name);
+    if (running !== undefined) running.isDue = true;
+    if (this.#isClosed || running !== undefined || this.#waiting.has(name)) return;
+    this.#waiting.add(name);
+    void this.#run(key, name);
   }
 
   /** Begins no more work. */
   close(): void {
     this.#isClosed = true;
-    for (const { waiting } of this.#tenants.values()) waiting.clear();
   }
 
-  #fill(): void {
-    const { each_max, all_max } = this.#options;
-    let isFull = false;
-    while (!isFull) {
-      isFull = true;
-      for (const [tenant_id, tenant] of this.#tenants) {
-        const [next] = tenant.waiting.values();
-        const { running_count } = tenant;
-        const hasPlace = running_count < each_max && (running_count === 0 || this.#running.size < all_max);
-        if (next === undefined || !hasPlace) continue;
-        tenant.waiting.delete(next.inbox);
-        // Behind the others.
-        this.#tenants.delete(tenant_id);
-        this.#tenants.set(tenant_id, tenant);
-        void this.#run(next, tenant);
-        isFull = false;
-        break;
-      }
-    }
-  }
-
-  async #run(key: InboxKey, tenant: Tenant): Promise<void> {
+  async #run(key: InboxKey, name: string): Promise<void> {
+    const giveBack = await this.#slots.take(key.tenant_id);
+    this.#waiting.delete(name);
     const state = { isDue: false };
-    this.#running.set(nameOf(key), state);
-    tenant.running_count++;
-    const hasMore = await this.#options.work(key);
-    this.#running.delete(nameOf(key));
-    tenant.running_count--;
-    if (hasMore || state.isDue) this.add(key);
-    if (tenant.running_count === 0 && tenant.waiting.size === 0 && this.#tenants.get(key.tenant_id) === tenant) {
-      this.#tenants.delete(key.tenant_id);
+    let hasMore = false;
+    if (!this.#isClosed) {
+      this.#running.set(name, state);
+      hasMore = await this.#options.work(key);
+      this.#running.delete(name);
     }
-    this.#fill();
+    // Behind the others of its tenant.
+    if (hasMore || state.isDue) this.add(key);
+    giveBack();
   }
 }
 

@@ -46,7 +46,7 @@ export class Actions {
   constructor(options: ActionsOptions) {
     this.#options = options;
     this.#places = new Places({
-      each_max: LIMITS.actions_per_tenant_at_once,
+      tenant_max: LIMITS.actions_per_tenant_at_once,
       all_max: LIMITS.actions_at_once,
       work: (key) => this.#underway.add(this.#turn(key)),
     });

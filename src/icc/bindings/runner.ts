@@ -16,9 +16,9 @@ import type { Trace } from "../../base/trace.ts";
 import type { Bus, Delivery, EntryRef } from "../bus/port.ts";
 import { decodeStored, type Envelope } from "../envelope/envelope.ts";
 import { messageOf } from "../envelope/messages.ts";
+import type { TenantSlots } from "../tenant-slots.ts";
 import type { MessageTracing } from "../tracing.ts";
 import { type Binding, inboxOf } from "./rows.ts";
-import type { Slots } from "./slots.ts";
 
 /** Result of a call. */
 export interface CallOutcome {
@@ -41,7 +41,7 @@ export interface RunnerOptions {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
-  readonly slots: Slots;
+  readonly slots: TenantSlots;
   /** Rejects with what refuses the call. */
   readonly call: (binding: Binding, payload: string, trace: Trace | null) => Promise<CallOutcome>;
   readonly tracing: Pick<MessageTracing, "traceOf">;

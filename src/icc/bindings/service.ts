@@ -11,11 +11,11 @@ import type { Trace } from "../../base/trace.ts";
 import type { Store } from "../../store/store.ts";
 import type { Publishing } from "../publishing.ts";
 import type { Icc } from "../service.ts";
+import { TenantSlots } from "../tenant-slots.ts";
 import { type MessageTracing, underRequest } from "../tracing.ts";
 import { type Binding, BindingRows, inboxOf, takes } from "./rows.ts";
 import { type Answered, type CallOutcome, Runner } from "./runner.ts";
 import type { BindFunction } from "./schema.ts";
-import { Slots } from "./slots.ts";
 
 /** Functions, as bindings need them. */
 export interface BoundFunctions {
@@ -46,7 +46,7 @@ const REPLY_TYPE = "reply";
 export class Bindings {
   readonly #options: BindingsOptions;
   readonly #rows: BindingRows;
-  readonly #slots = new Slots({ all_max: LIMITS.binding_calls_max, tenant_max: LIMITS.tenant_binding_calls_max });
+  readonly #slots = new TenantSlots({ all_max: LIMITS.binding_calls_max, tenant_max: LIMITS.tenant_binding_calls_max });
   readonly #runners = new Map<string, Map<string, Runner>>();
   #hasBegun = false;
   #isClosed = false;

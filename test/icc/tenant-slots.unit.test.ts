@@ -1,12 +1,12 @@
-/** Places for the calls of bindings. */
+/** Places for work on behalf of tenants. */
 import { describe, expect, it } from "vitest";
-import { Slots } from "../../src/icc/bindings/slots.ts";
+import { TenantSlots } from "../../src/icc/tenant-slots.ts";
 
 const settle = () => new Promise((resolve) => setImmediate(resolve));
 
-describe("places for the calls of bindings", () => {
+describe("places of tenants", () => {
   it("are bounded of each tenant and in all, and go round", async () => {
-    const slots = new Slots({ all_max: 3, tenant_max: 2 });
+    const slots = new TenantSlots({ all_max: 3, tenant_max: 2 });
     const order: string[] = [];
     const ends: (() => void)[] = [];
     const take = (tenant_id: string) =>
@@ -30,7 +30,7 @@ describe("places for the calls of bindings", () => {
   });
 
   it("are never all of others': a tenant without a call has one place above them", async () => {
-    const slots = new Slots({ all_max: 4, tenant_max: 2 });
+    const slots = new TenantSlots({ all_max: 4, tenant_max: 2 });
     for (const tenant_id of ["a", "a", "b", "b"]) await slots.take(tenant_id);
     let taken = 0;
     const first = await slots.take("c");
@@ -43,7 +43,7 @@ describe("places for the calls of bindings", () => {
   });
 
   it("come back once, however often they are given back", async () => {
-    const slots = new Slots({ all_max: 1, tenant_max: 1 });
+    const slots = new TenantSlots({ all_max: 1, tenant_max: 1 });
     const end = await slots.take("a");
     end();
     end();

@@ -1,13 +1,13 @@
 /**
- * Places for calls of bindings: so many of each tenant and so many in all. Tenants that wait take turns. A tenant without a
- * place gets one even if all are taken, so that long calls of some tenants never hold up another.
+ * Places for work on behalf of tenants: so many of each tenant and so many in all. Tenants that wait take turns. A tenant without a
+ * place gets one even if all are taken, so that long work of some tenants never holds up another.
  */
-export class Slots {
+export class TenantSlots {
   readonly #all_max: number;
   readonly #tenant_max: number;
   #count = 0;
   readonly #counts = new Map<string, number>();
-  /** One waiter of each binding at most; the tenant that had a place last is last. */
+  /** In their order; the tenant that had a place last is last. Callers bound their waiters. */
   readonly #waiting = new Map<string, (() => void)[]>();
 
   constructor({ all_max, tenant_max }: { readonly all_max: number; readonly tenant_max: number }) {
