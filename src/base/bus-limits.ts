@@ -29,10 +29,11 @@ export const BUS_LIMITS = {
   /** Output of all commands of one broadcast in its answer; a command above it has none there. */
   broadcast_output_bytes_max: 16 * 1024 * 1024,
   replay_entries_max: 1_000,
-  /** Longest wait of a receive or a request; concurrent waits of a tenant, and of all tenants. */
+  /** Longest wait of a receive or a request; concurrent waits of a tenant, of all tenants, and of a tenant whatever others have. */
   message_wait_ms_max: 60_000,
   message_waits_per_tenant_max: 512,
   message_waits_max: 4_096,
+  message_waits_always_max: 8,
   /** Entries of one answer, unless `limit` says another number. */
   entries_read_default: 100,
   /** Inboxes that the daemon keeps facts of in memory, beyond those in use. */

@@ -1,12 +1,13 @@
 /** Bounds of the sockets inside of containers: part of `LIMITS`, with the same rules. */
 export const ICC_SOCKET_LIMITS = {
   /**
-   * Connections of one container, of a tenant's containers, and of all. Beside them each container has a listening socket; the
-   * daemon has 20,000 descriptors.
+   * Connections of one container, of a tenant's containers, of all, and of a tenant's containers whatever others have. Beside
+   * them each container has a listening socket; the daemon has 20,000 descriptors.
    */
   icc_connections_per_container_max: 32,
   icc_connections_per_tenant_max: 1_024,
   icc_connections_max: 2_048,
+  icc_connections_always_max: 4,
   /** Connections that the kernel accepts while the daemon is busy. */
   icc_backlog: 64,
   /** Refused connections of one container that read why, and how long each may take. */

@@ -22,7 +22,7 @@ import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { Retries } from "../base/retries.ts";
-import { type ShareBounds, Shares } from "../base/shares.ts";
+import { type ReachedBound, Shares } from "../base/shares.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
 import type { Files, FileType, OpenFiles, Storage } from "../engine/ports.ts";
 import type { Guard, Store } from "../store/store.ts";
@@ -404,7 +404,7 @@ export class CodeStore {
   }
 }
 
-function tooMany(reached: keyof ShareBounds, max: number): AppError {
+function tooMany(reached: ReachedBound, max: number): AppError {
   return reached === "each_max"
     ? new AppError("CONCURRENCY_LIMIT", `too many concurrent uploads of code of the tenant (limit ${max})`, {
         retry_after: 1,

@@ -10,7 +10,7 @@ import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
-import { Shares } from "../base/shares.ts";
+import { type ReachedBound, Shares } from "../base/shares.ts";
 import { CLOSE, Upgrade } from "../base/sockets.ts";
 import { type Containers, DESKTOP_PROFILE, imageName, isDesktop } from "../containers/service.ts";
 import type { Engine, GatheredExit, RunRequest } from "../engine/ports.ts";
@@ -223,7 +223,7 @@ function checkPlaces(events: readonly InputEvent[], { width, height }: Size): vo
   }
 }
 
-const tooMany = (of: string) => (reached: "each_max" | "all_max", max: number) =>
+const tooMany = (of: string) => (reached: ReachedBound, max: number) =>
   reached === "each_max"
     ? new AppError("CONCURRENCY_LIMIT", `too many ${of} (limit ${max})`, { retry_after: 1 })
     : new AppError("CAPACITY_FULL", `too many desktops in use on this node (limit ${max})`, { retry_after: 5 });

@@ -116,7 +116,7 @@ function receiveRoutes({ icc }: InboxRoutesOptions) {
       params: shapes.byInbox,
       body: shapes.receiveMessages,
       response: shapes.received,
-      errors: [...READ_ERRORS, "CONCURRENCY_LIMIT", "SHUTTING_DOWN"],
+      errors: [...READ_ERRORS, "CONCURRENCY_LIMIT", "CAPACITY_FULL", "SHUTTING_DOWN"],
       example: { params: BY_CONTAINER, body: { max: 1 }, response: SAMPLES.received },
       handler: async ({ caller, params, body, signal }) => {
         const deliveries = await icc.receive(caller.tenant_id, params.container_id, body, signal);

@@ -2,6 +2,7 @@
 
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { Shares } from "../base/shares.ts";
 import type { Envelope } from "./envelope/envelope.ts";
 
 interface Waiting {
@@ -44,31 +45,25 @@ function nameOf(tenant_id: string, inbox: string, msg_id: string): string {
 
 /** Waits of receivers and requests, bounded per tenant and in all. */
 export class Waits {
-  readonly #counts = new Map<string, number>();
-  #count = 0;
+  readonly #shares = new Shares({
+    each_max: LIMITS.message_waits_per_tenant_max,
+    all_max: LIMITS.message_waits_max,
+    always_max: LIMITS.message_waits_always_max,
+  });
 
   get count(): number {
-    return this.#count;
+    return this.#shares.count;
   }
 
-  /** Throws CONCURRENCY_LIMIT. The returned function ends the wait. */
+  /** Throws CONCURRENCY_LIMIT, or CAPACITY_FULL if the tenant could wait and the node cannot. The returned function ends the wait. */
   begin(tenant_id: string): () => void {
-    const own = this.#counts.get(tenant_id) ?? 0;
-    if (own >= LIMITS.message_waits_per_tenant_max || this.#count >= LIMITS.message_waits_max) {
-      throw new AppError("CONCURRENCY_LIMIT", "too many receives and requests of the tenant wait for messages", {
-        retry_after: 1,
-      });
-    }
-    this.#counts.set(tenant_id, own + 1);
-    this.#count++;
-    let isOver = false;
-    return () => {
-      if (isOver) return;
-      isOver = true;
-      this.#count--;
-      const left = (this.#counts.get(tenant_id) ?? 1) - 1;
-      if (left > 0) this.#counts.set(tenant_id, left);
-      else this.#counts.delete(tenant_id);
-    };
+    return this.#shares.take(tenant_id, (reached, max) => {
+      const [code, whose] =
+        reached === "each_max"
+          ? (["CONCURRENCY_LIMIT", "the tenant"] as const)
+          : (["CAPACITY_FULL", "this node"] as const);
+      const text = `too many receives and requests of ${whose} wait for messages (limit ${max})`;
+      return new AppError(code, text, { retry_after: 1 });
+    });
   }
 }

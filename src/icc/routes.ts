@@ -199,7 +199,7 @@ function publishRoutes({ icc, nameOf }: IccRoutesOptions) {
       summary: "Publishes a message and waits for the reply with its msg_id as correlation_id.",
       body: shapes.requestMessage,
       response: shapes.replied,
-      errors: [...PUBLISH_ERRORS, "TIMEOUT", "CONCURRENCY_LIMIT"],
+      errors: [...PUBLISH_ERRORS, "TIMEOUT", "CONCURRENCY_LIMIT", "CAPACITY_FULL"],
       example: { body: { ...MESSAGE, timeout_ms: 5_000 }, response: SAMPLES.replied },
       handler: async (asked) => {
         const { timeout_ms, ...message } = asked.body;

@@ -6,7 +6,7 @@ import { closing, Streamed } from "../base/answer.ts";
 import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
-import { Shares } from "../base/shares.ts";
+import { type ReachedBound, Shares } from "../base/shares.ts";
 import type { ExportedImage, Images } from "../engine/ports.ts";
 import { archiveOf } from "./archive.ts";
 import type { ExportableImage, TenantImages } from "./service.ts";
@@ -79,7 +79,7 @@ async function* piecesOf(
   }
 }
 
-function tooMany(reached: "each_max" | "all_max", max: number): AppError {
+function tooMany(reached: ReachedBound, max: number): AppError {
   return reached === "each_max"
     ? new AppError("CONCURRENCY_LIMIT", `too many concurrent saves of images of the tenant (limit ${max})`, {
         hint: "wait until some end",

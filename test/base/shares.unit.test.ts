@@ -26,6 +26,18 @@ describe("a place", () => {
     expect(() => shares.take("free", refused)).toThrow("all_max");
   });
 
+  it("is there for each holder whatever others have, as far as the bounds say so", () => {
+    const shares = new Shares({ each_max: 3, all_max: 3, always_max: 2 });
+    for (let i = 0; i < 3; i++) shares.take("one", refused);
+    const ends = [shares.take("other", refused), shares.take("other", refused)];
+    expect(() => shares.take("other", refused)).toThrow("all_max");
+    expect(() => shares.take("one", refused)).toThrow("each_max");
+    expect(shares.count).toBe(5);
+    for (const end of ends) end();
+    expect(shares.count).toBe(3);
+    expect(() => new Shares({ each_max: 1, all_max: 0, always_max: 2 }).take("one", refused)).not.toThrow();
+  });
+
   it("is free again when it is given back, once", () => {
     const shares = new Shares({ each_max: 2, all_max: 2 });
     const give = shares.take("one", refused);

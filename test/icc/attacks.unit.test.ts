@@ -185,6 +185,24 @@ describe("hostile messages", () => {
     vi.restoreAllMocks();
   });
 
+  it("leaves each tenant some of the waits, whatever others have", () => {
+    const waits = new Waits();
+    const { message_waits_per_tenant_max: own_max, message_waits_max: all_max, message_waits_always_max } = LIMITS;
+    for (let i = 0; i < all_max; i++) waits.begin(`ten_${Math.floor(i / own_max)}`);
+    for (let i = 0; i < message_waits_always_max; i++) waits.begin("ten_late");
+    const refusalOf = (tenant_id: string) => {
+      try {
+        waits.begin(tenant_id);
+        return null;
+      } catch (error) {
+        return error;
+      }
+    };
+    expect(refusalOf("ten_late")).toMatchObject({ code: "CAPACITY_FULL", retryable: true });
+    expect(refusalOf("ten_0")).toMatchObject({ code: "CONCURRENCY_LIMIT" });
+    expect(waits.count).toBe(all_max + message_waits_always_max);
+  });
+
   it("tells a stream that finds no place among the waits of the tenant why, before it begins", async () => {
     const { publishing, waits, iccOn } = ground();
     const ends = Array.from({ length: LIMITS.message_waits_per_tenant_max }, () => waits.begin(TENANT));

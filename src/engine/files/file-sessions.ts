@@ -12,7 +12,7 @@ import { giveBack } from "../../base/buffer-memory.ts";
 import type { Clock } from "../../base/clock.ts";
 import { AppError, invariant } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { type ShareBounds, Shares } from "../../base/shares.ts";
+import { type ReachedBound, Shares } from "../../base/shares.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 import type { ArchiveBounds, ArchiveReader } from "../ports/archives.ts";
 import type {
@@ -377,7 +377,7 @@ export class FileSessions implements Files {
   }
 }
 
-function tooMany(reached: keyof ShareBounds): AppError {
+function tooMany(reached: ReachedBound): AppError {
   return reached === "each_max"
     ? new AppError(
         "CONCURRENCY_LIMIT",

@@ -12,7 +12,7 @@ import type { CancelTimer, Clock } from "../../base/clock.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
-import { Shares } from "../../base/shares.ts";
+import { type ReachedBound, Shares } from "../../base/shares.ts";
 import type { ContainerSocket, SocketListener } from "../../engine/ports.ts";
 import { Windows } from "./windows.ts";
 
@@ -39,11 +39,12 @@ export class ContainerListeners implements SocketListener {
   readonly #listening = new Map<string, Listening>();
   readonly #of_container = new Shares({
     each_max: LIMITS.icc_connections_per_container_max,
-    all_max: LIMITS.icc_connections_max,
+    all_max: Number.POSITIVE_INFINITY,
   });
   readonly #of_tenant = new Shares({
     each_max: LIMITS.icc_connections_per_tenant_max,
     all_max: LIMITS.icc_connections_max,
+    always_max: LIMITS.icc_connections_always_max,
   });
   readonly #connects: Windows;
   #isClosed = false;
@@ -161,7 +162,7 @@ export class ContainerListeners implements SocketListener {
 
   /** L1. */
   #place({ container_id, tenant_id }: ContainerSocket): () => void {
-    const refused = (whose: string) => (reached: "each_max" | "all_max", max: number) =>
+    const refused = (whose: string) => (reached: ReachedBound, max: number) =>
       reached === "all_max"
         ? new AppError("CAPACITY_FULL", `too many connections of containers on this node (limit ${max})`)
         : new AppError("CONCURRENCY_LIMIT", `too many connections of the ${whose} (limit ${max})`);

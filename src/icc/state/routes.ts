@@ -38,7 +38,7 @@ export function stateRoutes({ states, waits, clock }: StateRoutesOptions) {
       query: shapes.statesQuery,
       content: [JSON_CONTENT, EVENT_STREAM],
       response: shapes.stateList,
-      errors: ["CONCURRENCY_LIMIT"],
+      errors: ["CONCURRENCY_LIMIT", "CAPACITY_FULL"],
       example: { response: { entries: [SAMPLE], next_after: null } },
       handler: async ({ caller, query, signal, recheck }) => {
         const { prefix, after = "", limit } = query;

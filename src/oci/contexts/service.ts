@@ -17,7 +17,7 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { Listed, Place } from "../../base/paging.ts";
 import { Retries } from "../../base/retries.ts";
-import { type ShareBounds, Shares } from "../../base/shares.ts";
+import { type ReachedBound, Shares } from "../../base/shares.ts";
 import { type Quotas, tenantGuard } from "../../base/tenant-limits.ts";
 import { paced } from "../../base/upload-pace.ts";
 import type { Extracted, Files, Storage } from "../../engine/ports.ts";
@@ -303,7 +303,7 @@ function noRoom(node_mb_max: number): AppError {
   });
 }
 
-function tooMany(reached: keyof ShareBounds, max: number): AppError {
+function tooMany(reached: ReachedBound, max: number): AppError {
   return reached === "each_max"
     ? new AppError("CONCURRENCY_LIMIT", `too many concurrent uploads of build contexts of the tenant (limit ${max})`, {
         retry_after: 1,

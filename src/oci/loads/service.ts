@@ -16,7 +16,7 @@ import { failpoint } from "../../base/failpoints.ts";
 import type { Ids } from "../../base/ids.ts";
 import { checkShape } from "../../base/json-shape.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { type ShareBounds, Shares } from "../../base/shares.ts";
+import { type ReachedBound, Shares } from "../../base/shares.ts";
 import { paced } from "../../base/upload-pace.ts";
 import type { Files } from "../../engine/ports.ts";
 import type { ImageArrivals } from "../arrivals.ts";
@@ -161,7 +161,7 @@ function jsonOf(bytes: Buffer): unknown {
   }
 }
 
-function tooMany(reached: keyof ShareBounds, max: number): AppError {
+function tooMany(reached: ReachedBound, max: number): AppError {
   return reached === "each_max"
     ? new AppError("CONCURRENCY_LIMIT", `too many concurrent loads of images of the tenant (limit ${max})`, {
         retry_after: 1,
