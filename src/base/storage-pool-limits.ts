@@ -26,6 +26,8 @@ export const STORAGE_POOL_LIMITS = {
    */
   storage_pool_host_reserve_bytes: 256 * 1024 * 1024,
   storage_pool_look_ms: 2_000,
+  /** Deadline for the kernel to let go of a pool whose holders were ended. */
+  storage_pool_free_wait_ms: 5_000,
   storage_pool_pressed_look_ms: 250,
   storage_pool_pressed_bytes: 4 * 1024 * 1024 * 1024,
   /**

@@ -3,9 +3,11 @@
  * share (host/). This file puts them together and defines the order of start and end.
  */
 
+import { sleep } from "../base/clock.ts";
 import { together } from "../base/concurrency.ts";
 import { errorText } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
+import { LIMITS } from "../base/limits.ts";
 import { LocalContainers } from "./containers/containers.ts";
 import type { Sorted } from "./host/adoption.ts";
 import { EngineHost, type HostOptions } from "./host/host.ts";
@@ -20,6 +22,10 @@ import type { EngineInfo } from "./ports/machine.ts";
 import type { Networks } from "./ports/networks.ts";
 import type { Storage } from "./ports/storage.ts";
 import type { Engine } from "./ports.ts";
+import { isPoolHeld } from "./storage/storage-pool.ts";
+
+/** Interval between attempts to mount a storage pool that the dead still hold. */
+const POOL_LOOK_MS = 50;
 
 export type EngineOptions = HostOptions;
 
@@ -61,7 +67,10 @@ export class LocalEngine implements Engine {
     const areAdoptable = await this.instances.begin();
     host.writeResolvConf();
     const mounting = host.images.pin(found, areAdoptable);
-    const [{ sorted, adopted }] = await together(this.#takeOver(), mounting, host.openStorage());
+    const [{ sorted, adopted }] = await together(
+      this.#openStorage().then(() => this.#takeOver()),
+      mounting,
+    );
     failpoint("engine.boot.adopted");
     host.startThreads();
     await this.instances.prepare(sorted);
@@ -118,6 +127,29 @@ export class LocalEngine implements Engine {
     failpoint("engine.stop.unlinked");
     removeGroup(host.mode, host.instances.cgroup);
     await host.end(living?.length === 0);
+  }
+
+  /**
+   * Mounts the storage pool. A file system that an error has made read-only, such as that of a full disk, can be mounted again once
+   * nothing holds it: then all that an earlier process left is ended, as by a reboot.
+   */
+  async #openStorage(): Promise<void> {
+    const { log, clock } = this.#host.options;
+    const end_ms = clock.monotonicMs() + LIMITS.storage_pool_free_wait_ms;
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.#host.openStorage();
+      } catch (error) {
+        if (!isPoolHeld(error) || clock.monotonicMs() > end_ms) throw error;
+        if (attempt === 1) {
+          const why = { error: errorText(error) };
+          log.error("the storage pool is read-only after an error: ending all containers, to mount it again", why);
+          await together(this.instances.removeAll(), this.containers.endLeft());
+        }
+        // The kernel lets go of it some moments after the last process.
+        await sleep(clock, POOL_LOOK_MS);
+      }
+    }
   }
 
   /** Adopts or removes the containers of an earlier process, and brings up the network around those that live on. */

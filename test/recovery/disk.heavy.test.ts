@@ -6,14 +6,42 @@ import { execFileSync } from "node:child_process";
 import { closeSync, mkdirSync, mkdtempSync, openSync, rmSync, statSync, writeSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
+import { ContainerUser } from "../support/containers.ts";
 import { type Answer, Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
 
 const SETTINGS = { HEARTH_CELLS: "2", HEARTH_LOG_LEVEL: "warn" };
 const DISK_MB = 112;
+/** More than the reserve of the pool. */
+const POOL_DISK_MB = 1_024;
 const FULL = [503, "CAPACITY_FULL", "disk of the store full"];
 
 function run(command: string, ...args: string[]): void {
   execFileSync(command, args, { stdio: ["ignore", "ignore", "inherit"] });
+}
+
+/** Leaves not a byte of the disk of a file. */
+function fillUp(filler: string): void {
+  const file = openSync(filler, "a");
+  for (const bytes of [1024 * 1024, 4096, 1]) {
+    const block = Buffer.alloc(bytes, 1);
+    try {
+      for (;;) writeSync(file, block);
+    } catch (error) {
+      expect(error).toMatchObject({ code: "ENOSPC" });
+    }
+  }
+  closeSync(file);
+}
+
+/** Mounts a new file system with so many MiB. */
+function mountDisk(directory: string, size_mb: number): string {
+  const disk = `${directory}/disk`;
+  mkdirSync(disk);
+  run("truncate", "-s", `${size_mb}M`, `${directory}/image`);
+  // Blocks as on any larger disk: smaller ones than pages leave holes in the file that SQLite shares by mapping it.
+  run("mkfs.ext4", "-q", "-m", "0", "-b", "4096", `${directory}/image`);
+  run("mount", "-o", "loop", `${directory}/image`, disk);
+  return disk;
 }
 
 /** Code and text of a refusal. */
@@ -52,32 +80,15 @@ class Answered {
 
 describe("a disk that is full", () => {
   const directory = mkdtempSync("/var/tmp/hearth-disk-");
-  const disk = `${directory}/disk`;
+  const disk = mountDisk(directory, DISK_MB);
   const filler = `${disk}/filler`;
-  mkdirSync(disk);
-  run("truncate", "-s", `${DISK_MB}M`, `${directory}/image`);
-  // Blocks as on any larger disk: smaller ones than pages leave holes in the file that SQLite shares by mapping it.
-  run("mkfs.ext4", "-q", "-m", "0", "-b", "4096", `${directory}/image`);
-  run("mount", "-o", "loop", `${directory}/image`, disk);
   const daemon = new Daemon(disk);
   const answered = new Answered(daemon);
   const reserve = `${daemon.data_dir}/hearth.db-reserve`;
   const reserveIsWhole = () => statSync(reserve).size === LIMITS.store_reserve_bytes;
   const ids = { kept: "", other: "" };
 
-  /** Leaves not a byte of the disk. */
-  function fill(): void {
-    const file = openSync(filler, "a");
-    for (const bytes of [1024 * 1024, 4096, 1]) {
-      const block = Buffer.alloc(bytes, 1);
-      try {
-        for (;;) writeSync(file, block);
-      } catch (error) {
-        expect(error).toMatchObject({ code: "ENOSPC" });
-      }
-    }
-    closeSync(file);
-  }
+  const fill = () => fillUp(filler);
 
   beforeAll(async () => {
     await daemon.start(SETTINGS);
@@ -168,6 +179,57 @@ describe("a disk that is full", () => {
     // The files are as large as before, the room is inside of the database.
     await eventually("a call is answered", async () => (await answered.call("kept")).status === 200);
     expect(await answered.check()).toBeGreaterThan(0);
+    expect(await daemon.stop("SIGTERM")).toBe(0);
+    expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+  });
+});
+
+describe("a disk that others fill under the storage pool", () => {
+  const directory = mkdtempSync("/var/tmp/hearth-disk-");
+  const disk = mountDisk(directory, POOL_DISK_MB);
+  const filler = `${disk}/filler`;
+  const daemon = new Daemon(disk);
+  const containers = new ContainerUser(daemon);
+  const files = "cat /root/kept /data/kept";
+
+  beforeAll(async () => {
+    await daemon.start(SETTINGS);
+    await daemon.call("POST", "/api/volumes", { name: "data" });
+    const box = { memory_limit_mb: 256, command: ["sleep", "100000"] };
+    await containers.create({ ...box, name: "box", volumes: ["data:/data"] });
+    await containers.create({ ...box, name: "again", restart: "always" });
+    await containers.shell("box", "echo -n kept > /root/kept; echo -n kept > /data/kept; sync");
+  });
+  afterAll(async () => {
+    await daemon.dispose();
+    run("umount", "--lazy", disk);
+    rmSync(directory, { recursive: true });
+  });
+
+  it("makes the pool read-only, and after a kill and with space the daemon starts, ends the containers and loses no file", async () => {
+    fillUp(filler);
+    await eventually("the pool is read-only", async () => {
+      const text = await containers.shell(
+        "box",
+        "dd if=/dev/urandom of=/root/more bs=1M count=8 2>&1; sync; touch /root/x 2>&1 || :",
+      );
+      return /read-only/i.test(text);
+    });
+    await daemon.stop("SIGKILL");
+    rmSync(filler);
+    await daemon.start(SETTINGS);
+    expect(daemon.output).toContain("the storage pool is read-only after an error");
+    await containers.until("again", "is started again by its policy", ({ state }) => state === "running");
+    expect((await containers.get("box")).state).not.toBe("running");
+    await daemon.call("POST", "/api/containers/box/start?execution=sync");
+    expect(await containers.shell("box", files)).toBe("keptkept");
+    await containers.shell("box", "echo more > /root/more");
+  });
+
+  it("leaves nothing", async () => {
+    for (const name of ["box", "again"])
+      expect((await daemon.call("DELETE", `/api/containers/${name}`)).status).toBe(200);
+    expect((await daemon.call("DELETE", "/api/volumes/data?execution=sync")).status).toBe(200);
     expect(await daemon.stop("SIGTERM")).toBe(0);
     expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
   });

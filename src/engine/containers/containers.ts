@@ -16,6 +16,7 @@ import { CAPABILITIES, noteOf } from "../bundles/container.ts";
 import { namesOf, TTL_SECONDS } from "../dns/answers.ts";
 import { parseRun } from "../host/adoption.ts";
 import type { EngineHost } from "../host/host.ts";
+import { killAll } from "../host/reaper.ts";
 import { findProcesses } from "../kernel/command-lines.ts";
 import { removeGroup } from "../kernel/control-groups.ts";
 import { thaw } from "../kernel/freezer.ts";
@@ -129,6 +130,13 @@ export class LocalContainers implements Containers {
 
   userNamespacesTried(): Promise<void> {
     return this.#host.users.settled();
+  }
+
+  /** Ends all that an earlier process left, before `takeOver`, which finds it dead. Rejects with INTERNAL if something does not end. */
+  async endLeft(): Promise<void> {
+    const { mode, options } = this.#host;
+    const reaper = { clock: options.clock, mode };
+    await each([...this.#found()], LIMITS.leftovers_at_once, (run) => killAll(reaper, this.#runs.remains(run, true)));
   }
 
   /**

@@ -10,6 +10,7 @@ import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { findProcesses } from "../kernel/command-lines.ts";
 import { groupProcesses, removeGroup } from "../kernel/control-groups.ts";
+import { thaw } from "../kernel/freezer.ts";
 import type { OciRuntime } from "../oci/runtime.ts";
 import type { CgroupMode } from "../ports/machine.ts";
 
@@ -38,30 +39,50 @@ export interface Reaper {
 export async function reap(reaper: Reaper, { id, bundle, cgroup, runtime_root, isStarting }: Remains): Promise<void> {
   const { clock, mode, runtime } = reaper;
   const end_ms = clock.monotonicMs() + LIMITS.reap_wait_ms;
-  // crun works on in a session of its own when the process that was asked is killed: it would bring up what is removed.
-  while (isStarting && clock.monotonicMs() < end_ms) {
-    const starters = await findProcesses((args) => args.includes(bundle));
-    if (starters.length === 0) break;
-    for (const { pid } of starters) kill(pid);
-    await sleep(clock, LOOK_INTERVAL_MS);
-  }
+  if (isStarting) await killStarters(clock, bundle, end_ms);
   await runtime?.delete(id).catch(() => {});
   failpoint("engine.remove.deleted");
   for (;;) {
     for (const pid of groupProcesses(mode, cgroup)) kill(pid);
     if (removeGroup(mode, cgroup)) break;
-    if (clock.monotonicMs() > end_ms) {
-      const pids = groupProcesses(mode, cgroup).join(", ");
-      throw new AppError(
-        "INTERNAL",
-        `container ${id} could not be removed: processes ${pids} remain after ${LIMITS.reap_wait_ms} ms`,
-      );
-    }
+    if (clock.monotonicMs() > end_ms) throw notEnded("removed", id, groupProcesses(mode, cgroup));
     await sleep(clock, LOOK_INTERVAL_MS);
   }
   failpoint("engine.remove.emptied");
   rmSync(`${runtime_root}/${id}`, { recursive: true, force: true });
   rmSync(bundle, { recursive: true, force: true });
+}
+
+/** Kills all processes of a container and leaves its files and groups. Rejects with INTERNAL if they do not go in time. */
+export async function killAll(
+  { clock, mode }: Omit<Reaper, "runtime">,
+  { id, bundle, cgroup }: Remains,
+): Promise<void> {
+  const end_ms = clock.monotonicMs() + LIMITS.reap_wait_ms;
+  await killStarters(clock, bundle, end_ms);
+  thaw(mode, cgroup);
+  for (;;) {
+    const pids = groupProcesses(mode, cgroup);
+    if (pids.length === 0) return;
+    if (clock.monotonicMs() > end_ms) throw notEnded("ended", id, pids);
+    for (const pid of pids) kill(pid);
+    await sleep(clock, LOOK_INTERVAL_MS);
+  }
+}
+
+/** crun works on in a session of its own when the process that was asked is killed: it would bring up what is removed. */
+async function killStarters(clock: Clock, bundle: string, end_ms: number): Promise<void> {
+  while (clock.monotonicMs() < end_ms) {
+    const starters = await findProcesses((args) => args.includes(bundle));
+    if (starters.length === 0) return;
+    for (const { pid } of starters) kill(pid);
+    await sleep(clock, LOOK_INTERVAL_MS);
+  }
+}
+
+function notEnded(what: string, id: string, pids: readonly number[]): AppError {
+  const text = `container ${id} could not be ${what}: processes ${pids.join(", ")} remain after ${LIMITS.reap_wait_ms} ms`;
+  return new AppError("INTERNAL", text);
 }
 
 /**

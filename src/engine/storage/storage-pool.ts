@@ -5,7 +5,8 @@
  * what lies in a subvolume, and when nothing runs in it any more.
  *
  * S1. The pool is mounted in the launcher's mount namespace alone: with the launcher the mount goes, unless containers
- *     hold it. The next launcher mounts the same file system, from the same loop device while there is one.
+ *     hold it. The next launcher mounts the same file system, from the same loop device while there is one. One that an error has
+ *     made read-only cannot be mounted again before its holders have ended (`isPoolHeld`).
  * S2. A file that holds a pool is never formatted. One that is being made has another name until it is complete.
  * S3. All subvolumes together may grow by no more than what the disk below has free, less a reserve: writers are
  *     refused (EDQUOT) before the disk is full, for a full disk would turn the whole pool read-only.
@@ -41,10 +42,17 @@ const BTRFS_MAGIC = 0x9123683e;
 const MKFS_TIMEOUT_MS = 60_000;
 const STORAGE_READONLY = 1;
 const STORAGE_EXCHANGE = 2;
+const EBUSY = 16;
 const EEXIST = 17;
 const ENODEV = 19;
+const EINVAL = 22;
 const EFBIG = 27;
 const EOPNOTSUPP = 95;
+/** Errors of mount for a btrfs that is mounted elsewhere and read-only since an error: btrfs_reconfigure, and before Linux 6.8. */
+const HELD = [EINVAL, EBUSY];
+const POOL_HELD = "STORAGE_POOL_HELD";
+const LOOK_HINT =
+  "a pool that is read-only is whole again after a restart of hearth with space on its disk, which ends all containers; the kernel's log (dmesg) names the cause";
 
 export interface StoragePoolOptions {
   /** Does work with the launcher in use, and with the next one where that died meanwhile (S4). */
@@ -380,7 +388,8 @@ export class StoragePool implements Storage {
           failures = 0;
         } catch (error) {
           // One failure may come with a change of the launcher. Lasting failures are logged once.
-          if (++failures === 2) log.error("the storage pool does not respond", { error: errorText(error) });
+          if (++failures === 2)
+            log.error("the storage pool does not respond", { error: errorText(error), hint: LOOK_HINT });
         }
         if (!this.#isClosed) this.#lookLater(failures);
       },
@@ -449,5 +458,10 @@ function mountError(file: string, answer: StorageAnswer): AppError {
   if (errno === EFBIG) return new AppError("INTERNAL", message, { hint: "set a smaller HEARTH_AREA_MB" });
   if (!text.startsWith("mount")) return new AppError("INTERNAL", message);
   const hint = "the kernel's log (dmesg) names the cause; if the file is damaged, restore it from a backup";
-  return new AppError("INTERNAL", message, { hint });
+  return new AppError("INTERNAL", message, { hint, ...(HELD.includes(errno) ? { reason_code: POOL_HELD } : {}) });
+}
+
+/** True for the failure of `StoragePool.open` that ends once no process holds the file system of an earlier mount. */
+export function isPoolHeld(error: unknown): boolean {
+  return error instanceof AppError && error.reason_code === POOL_HELD;
 }
