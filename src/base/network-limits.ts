@@ -31,6 +31,8 @@ export const NETWORK_LIMITS = {
   dns_packet_bytes: 100,
   /** A query: one question and an EDNS record. The largest that clients send has some 300 bytes. */
   dns_query_bytes_max: 1_024,
+  /** Buffer of the name server's socket; the kernel gives twice this, at most twice `net.core.rmem_max`. A packet takes 768 of it. */
+  dns_socket_buffer_bytes: 4 * 1024 * 1024,
   /** An answer by UDP, whatever the client announces: larger ones are fragmented (DNS flag day 2020). */
   dns_udp_bytes_max: 1_232,
   /** Queries that wait for a name server of the machine, each with a socket: of one container, of one tenant, of all. */

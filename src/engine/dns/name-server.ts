@@ -6,7 +6,8 @@
  * S2 Queries under way to the machine's name servers are bounded: of one container, of one tenant, of all. One beyond gets
  *    an answer at once. So are TCP connections, their age, and what waits on each.
  * S3 Queries in a second are bounded in the same way, whatever packets they come in: a datagram beyond gets no answer, a
- *    connection is not read until the next second.
+ *    connection is not read until the next second. What comes while the daemon is busy waits in a buffer that holds seconds of a
+ *    flood, so that queries of others are not lost there.
  * S4 An answer goes to the container that asked, not to one that has its address by then.
  */
 import { createSocket, type Socket as DatagramSocket } from "node:dgram";
@@ -88,7 +89,7 @@ export class NameServerOfContainers {
   /** Listens on two ports that the kernel chooses. */
   async open(): Promise<DnsPorts> {
     const { address, log } = this.#options;
-    const udp = createSocket({ type: "udp4" });
+    const udp = createSocket({ type: "udp4", recvBufferSize: LIMITS.dns_socket_buffer_bytes });
     this.#udp = udp;
     await new Promise<void>((resolve, reject) => {
       udp.once("error", reject);
