@@ -17,6 +17,7 @@ const CLIENTS = [
   "test/api/{audit,container-answers,container-key-messages,container-keys,idempotency,jetstream,rotation,runtimes,secrets,telemetry,tenancy,tenants,users}.test.ts",
   "test/api/{chains,documents,functions,refusals,tenant-limits,versions}.test.ts",
   "test/api/{terminal,terminal-command,terminal-ends}.test.ts",
+  "test/api/{icc-actions,icc-actions-inside,icc-bindings,icc-observability,icc-state,icc-topics,icc-traces}.test.ts",
   "runtimes/nodejs/{attacks,code-cache,nodejs-process}.test.ts",
   "runtimes/python3/{python3-calls,python3-process}.test.ts",
   "runtimes/custom/{http,lambda}.test.ts",

@@ -74,6 +74,8 @@ const TAME: Readonly<Record<string, readonly unknown[]>> = {
   msg_id: ["fuzz-1", "fuzz-2", null],
   function: ["n1"],
   subject: ["queue:n2", "n1", null],
+  destination: ["203.0.113.0/24:443/tcp", "203.0.113.9"],
+  new_name: ["n5", "n6"],
 };
 
 function envelopeTo(to: string): string {
