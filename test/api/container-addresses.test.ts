@@ -247,6 +247,26 @@ describe("routes of a container", () => {
     await user.delete(container_id);
   });
 
+  it("changed while their container ends are kept for its next start, and leave no rule at its address", async () => {
+    const { container_id } = await user.create({ name: "ending", egress: [], command: ["sleep", "0.3"] });
+    const ended = () => user.until(container_id, "has ended", ({ state }) => state !== "running");
+    for (let round = 0; round < 5; round++) {
+      await ended();
+      const { ip_address } = await ok("POST", `/api/containers/${container_id}/start?execution=sync`);
+      const asked: Answer[] = [];
+      const state = async () => (await user.get(container_id)).state;
+      for (let n = 0; (await state()) === "running"; n++) {
+        asked.push(...(await Promise.all([0, 1, 2, 3].map((i) => route("POST", container_id, `203.0.${n % 8}.${i}`)))));
+        asked.push(
+          ...(await Promise.all([0, 1, 2, 3].map((i) => route("DELETE", container_id, `203.0.${n % 8}.${i}`)))),
+        );
+      }
+      expect(new Set(asked.map(({ status }) => status))).toEqual(new Set([200]));
+      await expect.poll(() => rulesOf(ip_address)).toBe("");
+    }
+    await user.delete(container_id);
+  });
+
   it("never open what the policy or the node forbids", async () => {
     expect(seen(await route("POST", made.box.container_id, "203.0.113.1"))).toEqual([409, "WRONG_STATE"]);
     expect(seen(await route("DELETE", made.box.container_id, "203.0.113.1"))).toEqual([409, "WRONG_STATE"]);

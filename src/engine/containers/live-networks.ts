@@ -133,10 +133,11 @@ export class LiveNetworks implements Networks {
 
   async apply(spec: ContainerSpec): Promise<void> {
     const live = this.#running.find(spec.id);
-    if (live === null || this.isApplied(spec) === true) return;
+    // One that has ended starts with its policy. Its address may be another's already, who must not get the policy.
+    if (live === null || !live.control.isOpen || this.isApplied(spec) === true) return;
     const policy = containerPolicyOf(spec);
     await this.#host.network.firewall.setPolicy(live.slot, policy);
-    notePolicy(this.#bundle(live.run), policy);
+    if (live.control.isOpen) notePolicy(this.#bundle(live.run), policy);
   }
 
   async #mendLink(id: string, slot: NetworkSlot, netns: string, ends: LinkEnds): Promise<void> {
