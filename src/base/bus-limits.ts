@@ -29,7 +29,7 @@ export const BUS_LIMITS = {
   /** Output of all commands of one broadcast in its answer; a command above it has none there. */
   broadcast_output_bytes_max: 16 * 1024 * 1024,
   replay_entries_max: 1_000,
-  /** Longest wait of a receive or a request; concurrent waits of a tenant, of all tenants, and of a tenant whatever others have. */
+  /** Longest wait of a receive or a request; concurrent waits of a tenant, of all tenants, and of a tenant if all are taken. */
   message_wait_ms_max: 60_000,
   message_waits_per_tenant_max: 512,
   message_waits_max: 4_096,

@@ -1,7 +1,7 @@
 /** Bounds of the sockets inside of containers: part of `LIMITS`, with the same rules. */
 export const ICC_SOCKET_LIMITS = {
   /**
-   * Connections of one container, of a tenant's containers, of all, and of a tenant's containers whatever others have. Beside
+   * Connections of one container, of a tenant's containers, of all, and of a tenant's containers if all are taken. Beside
    * them each container has a listening socket; the daemon has 20,000 descriptors.
    */
   icc_connections_per_container_max: 32,

@@ -244,7 +244,7 @@ const LIMIT_GROUPS = {
     broadcast_output_bytes_max: "Output of all commands of one broadcast in its answer.",
     message_wait_ms_max: "Longest wait of a receive or a request.",
     message_waits_per_tenant_max: "Receives and requests of a tenant that wait at the same time.",
-    message_waits_always_max: "Of these, those that other tenants never keep from waiting.",
+    message_waits_always_max: "Receives and requests of a tenant that may wait even if the node's limit is reached.",
     tenant_inboxes_max: "Inboxes of a tenant, queues and topics included.",
     topic_subscribers_max: "Subscribers of one topic.",
     message_copies_bytes_max: "Bytes of all copies of one message.",

@@ -5,7 +5,7 @@ export interface ShareBounds {
   /** Of each holder alike, or of one; null: no bound but that of all. */
   readonly each_max: number | ((holder: string) => number | null);
   readonly all_max: number;
-  /** Places that each holder gets even if all are taken, within its own bound: many of others never keep it out. 0 unless given. */
+  /** Places that a holder gets even if all are taken, within its own bound. 0 unless given. */
   readonly always_max?: number;
 }
 

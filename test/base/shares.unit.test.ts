@@ -26,7 +26,7 @@ describe("a place", () => {
     expect(() => shares.take("free", refused)).toThrow("all_max");
   });
 
-  it("is there for each holder whatever others have, as far as the bounds say so", () => {
+  it("is granted to each holder up to always_max, even if all are taken", () => {
     const shares = new Shares({ each_max: 3, all_max: 3, always_max: 2 });
     for (let i = 0; i < 3; i++) shares.take("one", refused);
     const ends = [shares.take("other", refused), shares.take("other", refused)];

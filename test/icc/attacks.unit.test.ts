@@ -185,7 +185,7 @@ describe("hostile messages", () => {
     vi.restoreAllMocks();
   });
 
-  it("leaves each tenant some of the waits, whatever others have", () => {
+  it("grants each tenant message_waits_always_max waits, even if all are taken", () => {
     const waits = new Waits();
     const { message_waits_per_tenant_max: own_max, message_waits_max: all_max, message_waits_always_max } = LIMITS;
     for (let i = 0; i < all_max; i++) waits.begin(`ten_${Math.floor(i / own_max)}`);

@@ -19,7 +19,7 @@ function run(command: string, ...args: string[]): void {
   execFileSync(command, args, { stdio: ["ignore", "ignore", "inherit"] });
 }
 
-/** Leaves not a byte of the disk of a file. */
+/** Fills the disk of a file to its last byte. */
 function fillUp(filler: string): void {
   const file = openSync(filler, "a");
   for (const bytes of [1024 * 1024, 4096, 1]) {
@@ -33,7 +33,7 @@ function fillUp(filler: string): void {
   closeSync(file);
 }
 
-/** Mounts a new file system with so many MiB. */
+/** Mounts a new file system of a size. Returns its mount point. */
 function mountDisk(directory: string, size_mb: number): string {
   const disk = `${directory}/disk`;
   mkdirSync(disk);
@@ -42,6 +42,12 @@ function mountDisk(directory: string, size_mb: number): string {
   run("mkfs.ext4", "-q", "-m", "0", "-b", "4096", `${directory}/image`);
   run("mount", "-o", "loop", `${directory}/image`, disk);
   return disk;
+}
+
+function removeDisk(directory: string): void {
+  // Another daemon's launcher may have a copy of the mount; the loop device goes when that ends.
+  run("umount", "--lazy", `${directory}/disk`);
+  rmSync(directory, { recursive: true });
 }
 
 /** Code and text of a refusal. */
@@ -99,9 +105,7 @@ describe("a disk that is full", () => {
   });
   afterAll(async () => {
     await daemon.dispose();
-    // Another daemon's launcher may have a copy of the mount; the loop device goes when that ends.
-    run("umount", "--lazy", disk);
-    rmSync(directory, { recursive: true });
+    removeDisk(directory);
   });
 
   it("refuses calls with the reason, reads on, and loses nothing that was answered", async () => {
@@ -202,8 +206,7 @@ describe("a disk that others fill under the storage pool", () => {
   });
   afterAll(async () => {
     await daemon.dispose();
-    run("umount", "--lazy", disk);
-    rmSync(directory, { recursive: true });
+    removeDisk(directory);
   });
 
   it("makes the pool read-only, and after a kill and with space the daemon starts, ends the containers and loses no file", async () => {

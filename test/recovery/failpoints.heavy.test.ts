@@ -212,7 +212,7 @@ const WORK: Record<Exclude<Passing["by"], "start" | "adoption">, () => Promise<b
   work: () => dies(() => oneRound(0), ROUNDS_MAX),
   boxes: () => dies(() => containers.round(), ROUNDS_MAX),
   bulk: () => dies(() => oneRound(900_000), ROUNDS_MAX),
-  // It takes records that come at the same moment, which a fast disk sees in few rounds.
+  // The failpoint needs several records in one transaction, which are rare on a fast disk.
   calls: () => dies(callsAlone, 10 * ROUNDS_MAX),
   stop: async () => {
     await callSteady();

@@ -125,19 +125,18 @@ export class LiveNetworks implements Networks {
   }
 
   isApplied(spec: ContainerSpec): boolean | null {
-    const live = this.#running.find(spec.id);
+    const live = this.#live(spec.id);
     if (live === null) return null;
     const inForce = this.#host.network.firewall.policyOf(live.slot.address);
     return rulesOf(inForce) === rulesOf(containerPolicyOf(spec));
   }
 
   async apply(spec: ContainerSpec): Promise<void> {
-    const live = this.#running.find(spec.id);
-    // One that has ended starts with its policy. Its address may be another's already, who must not get the policy.
-    if (live === null || !live.control.isOpen || this.isApplied(spec) === true) return;
+    const live = this.#live(spec.id);
+    if (live === null || this.isApplied(spec) === true) return;
     const policy = containerPolicyOf(spec);
     await this.#host.network.firewall.setPolicy(live.slot, policy);
-    if (live.control.isOpen) notePolicy(this.#bundle(live.run), policy);
+    if (this.#live(spec.id) === live) notePolicy(this.#bundle(live.run), policy);
   }
 
   async #mendLink(id: string, slot: NetworkSlot, netns: string, ends: LinkEnds): Promise<void> {
@@ -153,13 +152,19 @@ export class LiveNetworks implements Networks {
     return new LinkChecks(() => this.#host.launcher(), this.#host.network.linkNames);
   }
 
+  /** Null for a container that ended, also before its remains are removed: another may get its address meanwhile. */
+  #live(id: string): ReturnType<RunningContainers["find"]> {
+    const live = this.#running.find(id);
+    return live?.control.isOpen === true ? live : null;
+  }
+
   /** K2. Null: the container does not run. */
   #within<Result>(
     id: string,
     work: (slot: NetworkSlot, netns: string) => Promise<Result | null>,
   ): Promise<Result | null> {
     return this.#gate.run(async () => {
-      const live = this.#running.find(id);
+      const live = this.#live(id);
       if (live === null) return null;
       let fd: number;
       try {
@@ -168,7 +173,7 @@ export class LiveNetworks implements Networks {
         return null;
       }
       try {
-        if (this.#running.find(id) !== live || !live.control.isOpen) return null;
+        if (this.#live(id) !== live) return null;
         return await work(live.slot, `/proc/${process.pid}/fd/${fd}`);
       } finally {
         closeSync(fd);
