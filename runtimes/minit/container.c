@@ -74,6 +74,8 @@ void container_start(char **argv, const struct container_options *options) {
   struct stat info;
   bool usable = fstat(RECORD_FD, &info) == 0 && S_ISREG(info.st_mode) && fcntl(RECORD_FD, F_SETFD, FD_CLOEXEC) == 0;
   if (!usable || ftruncate(RECORD_FD, 0) != 0) fatal("exit record");
+  /* A write beyond fails with EFBIG: the signal ends no PID 1. */
+  if (!proc_limit_own_files(LOG_SEGMENT_BYTES)) fatal("file size limit");
   log_open(LOG_FD);
   proc.in_fd = proc.out_fd[0] = proc.out_fd[1] = proc.report_fd = -1;
   if (!find_identity(options)) return;

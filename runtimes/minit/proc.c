@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
@@ -79,6 +80,17 @@ struct child {
   const char *failed_at;
 };
 
+static struct rlimit size_limit; /* of the files of commands, as this process began with it */
+static bool is_size_limited;
+
+bool proc_limit_own_files(uint64_t bytes_max) {
+  if (getrlimit(RLIMIT_FSIZE, &size_limit) != 0) return false;
+  struct rlimit own = size_limit;
+  if (own.rlim_cur > bytes_max) own.rlim_cur = bytes_max;
+  is_size_limited = setrlimit(RLIMIT_FSIZE, &own) == 0;
+  return is_size_limited;
+}
+
 static void try_exec(const char *path, char **argv, char **env) {
   execve(path, argv, env);
   if (errno != ENOEXEC) return;
@@ -142,6 +154,7 @@ static int child_main(void *argument) {
   }
   if (start->terminal != NULL && ioctl(STDIN_FILENO, TIOCSCTTY, 0) != 0) goto failed;
   if (sigprocmask(SIG_SETMASK, &none, NULL) != 0) goto failed;
+  if (is_size_limited && setrlimit(RLIMIT_FSIZE, &size_limit) != 0) goto failed;
   const char *cwd = start->command->cwd;
   if (cwd[0] != 0 && strcmp(cwd, "/") != 0 && chdir(cwd) != 0) {
     child->failed_at = "chdir";

@@ -76,6 +76,11 @@ struct start {
 };
 
 /*
+ * Limits the files that this process itself writes (RLIMIT_FSIZE); its commands keep the limit that it began with. False with
+ * errno.
+ */
+bool proc_limit_own_files(uint64_t bytes_max);
+/*
  * Starts the command in a session of its own, a guarded one in the background (P5). False: nothing is left of it, `error`
  * and `failed_at` say why.
  */

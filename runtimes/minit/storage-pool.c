@@ -30,7 +30,7 @@ enum {
   ENABLED_FULL = 2,
 };
 
-static const char *const kinds[] = {"containers", "volumes", "snapshots", "code", "contexts"};
+static const char *const kinds[] = {"containers", "volumes", "snapshots", "code", "contexts", "logs"};
 enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
 
 /* A subvolume has a quota group of level 0. The whole pool has one of level 1 with the number of its root's tree. */

@@ -340,6 +340,11 @@ export const LIMITS = {
   /** A container's log: files in a ring and the bytes of one, as runtimes/minit/protocol.h has them. */
   log_segments: 4,
   log_segment_bytes_max: 4 * 1024 * 1024,
+  /**
+   * Disk for the log and the exit record of a container, in MiB: twice its segments, since the disk writes a changed block
+   * elsewhere before it frees the old one.
+   */
+  log_disk_mb: 33,
   /** Lines of one answer about a log: its bytes are bounded by the ring. */
   log_lines_max: 10_000,
   /** Logs that are looked at at once, each a segment in memory, and requests that wait for their turn. */

@@ -9,10 +9,11 @@ import type { z } from "zod";
 import { unlessRoot } from "../base/container-environment.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { isBelow, plainPath } from "../base/mount-targets.ts";
 import type { ImageConfig } from "../engine/ports.ts";
 import { argv, containerUser, stopSignal } from "./command-fields.ts";
 import type { HealthCheck } from "./health/schema.ts";
-import { type CreateContainer, isBelow, isMountTarget, parseMount, plainPath, workingDirectory } from "./schema.ts";
+import { type CreateContainer, isMountTarget, parseMount, workingDirectory } from "./schema.ts";
 
 export interface ImageSettings {
   /** The whole argv; empty: the container runs until it is stopped. */

@@ -118,7 +118,7 @@ async function noteImages({ engine, store, rows, log }: RecoveryOptions): Promis
 
 /** Records an exit that no daemon saw. After a reboot of the machine its exit code is unknown. */
 async function noteDeath({ engine, clock, changes, supervisor }: RecoveryOptions, row: ContainerRow): Promise<void> {
-  const exit = engine.containers.exit(row.id);
+  const exit = await engine.containers.exit(row.id);
   const why = row.error_message ?? (row.state === "starting" ? "interrupted: the daemon ended during the start" : null);
   const fields =
     exit === null

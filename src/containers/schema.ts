@@ -4,6 +4,7 @@
  */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
+import { isBelow, nestedTargets, plainPath, targetProblem } from "../base/mount-targets.ts";
 import {
   absolutePath,
   acknowledgement,
@@ -32,14 +33,6 @@ import { CONTAINER_STATES } from "./states.ts";
 const MOUNT_REFUSED = ["/", "/bin", "/sbin", "/lib", "/lib64", "/usr", "/proc", "/sys", "/dev", "/etc"];
 const DIRECTORY_REFUSED = ["/proc", "/sys", "/dev", "/boot", "/var/run", "/var/log"];
 
-/** The path without doubled and final slashes and `.` parts; null where a part leads up. */
-export function plainPath(path: string): string | null {
-  const parts = path.split("/").filter((part) => part !== "" && part !== ".");
-  return parts.includes("..") ? null : `/${parts.join("/")}`;
-}
-
-export const isBelow = (path: string, folder: string): boolean => path === folder || path.startsWith(`${folder}/`);
-
 export const workingDirectory = absolutePath
   .refine((value) => plainPath(value) !== null, { error: "must not contain '..'" })
   .refine((value) => !DIRECTORY_REFUSED.some((folder) => isBelow(plainPath(value) ?? "/", folder)), {
@@ -48,7 +41,7 @@ export const workingDirectory = absolutePath
 
 /** True for a target of a mount that covers no folder of the system. */
 export const isMountTarget = (target: string): boolean =>
-  target !== "/" && !MOUNT_REFUSED.some((folder) => folder !== "/" && isBelow(target, folder));
+  targetProblem(target) === null && !MOUNT_REFUSED.some((folder) => folder !== "/" && isBelow(target, folder));
 
 /** Splits `<volume>:<path>`; null where it is not that. */
 export function parseMount(value: string): { readonly volume: string; readonly target: string } | null {
@@ -70,12 +63,9 @@ const mounts = z
   .refine((all) => new Set(all.map((one) => parseMount(one)?.target)).size === all.length, {
     error: "must not mount two volumes at the same path",
   })
-  .refine((all) => !hasNested(all.map((one) => parseMount(one)?.target ?? "/")), {
+  .refine((all) => nestedTargets(all.map((one) => parseMount(one)?.target ?? "/")) === null, {
     error: "must not mount a volume inside another",
   });
-
-const hasNested = (targets: readonly string[]): boolean =>
-  targets.some((one) => targets.some((other) => one !== other && isBelow(one, other)));
 
 export { argv };
 

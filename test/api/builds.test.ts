@@ -300,6 +300,26 @@ describe("a hostile build", () => {
     expect(existsSync("/etc/written")).toBe(false);
   });
 
+  it("mounts nothing over minit, and leaves no secret in a cache, whatever links its root and caches hold", async () => {
+    await user.call("PUT", "/api/secrets/kept", { value: "kept-value-1234" });
+    const fails = async (lines: readonly string[], secrets: readonly string[] = []) =>
+      (await user.build(`${BASE}${lines.join("\n")}`, [], { secrets })).body.error;
+    const refused = "must not be at or below /dev";
+    expect(await fails(["RUN --mount=type=cache,id=evil,target=/dev true"])).toContain(refused);
+    expect(await fails(["RUN --mount=type=cache,id=evil,target=//dev/./init true"])).toContain(refused);
+    const linked = "passes a symbolic link of the container: /x";
+    expect(await fails(["RUN ln -s /dev /x", "RUN --mount=type=cache,id=evil,target=/x true"])).toContain(linked);
+    expect(await fails(["RUN ln -s / /x", "RUN --mount=type=tmpfs,target=/x/proc true"])).toContain(linked);
+    const cache = "RUN --mount=type=cache,id=evil,target=/c";
+    await user.built(`${BASE}${cache} ln -sfn /dev /c/l`);
+    expect(await fails([`${cache} --mount=type=cache,target=/c/l true`])).toContain("'/c/l' in '/c'");
+    const secret = `${cache} --mount=type=secret,id=kept,target=/y/s true`;
+    expect(await fails(["RUN ln -s /c /y", secret], ["kept"])).toContain("secret target is a symlink: /y");
+    const look = "(ls -A /c; tr '\\0' '\\n' < /proc/1/cmdline | head -1) > /list";
+    const { reference } = await user.built(`${BASE}${cache} ${look}`);
+    expect(await user.look(reference, "cat /list")).toBe("l\n/dev/init\n");
+  });
+
   it("sees no process, device or service of the machine, and its excess ends the step alone", async () => {
     const port = new URL(daemon.url).port;
     const lines = [

@@ -32,7 +32,8 @@ afterAll(() => daemon.dispose());
 
 /** Bytes that the command of a container has written, as its files have them. */
 function logBytes(id: string): number {
-  const folder = `${daemon.data_dir}/containers/${id}`;
+  const launcher = daemon.processes().find((line) => line.includes(" launcher ")) ?? "";
+  const folder = `/proc/${launcher.split(" ", 1)[0]}/root${daemon.data_dir}/area/logs/${id}`;
   const segments = readdirSync(folder).filter((name) => name.startsWith("log."));
   return segments.reduce((sum, name) => sum + statSync(`${folder}/${name}`).size, 0);
 }

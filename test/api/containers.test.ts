@@ -213,7 +213,7 @@ describe("a container", () => {
     });
     expect(started).toMatchObject({
       status: 400,
-      body: { error: expect.stringContaining("/srv/data is a symbolic link") },
+      body: { error: expect.stringContaining("passes a symbolic link of the container: /srv/data") },
     });
     expect((await daemon.call("GET", `/api/containers/${container_id}`)).body).toMatchObject({ state: "error" });
     await daemon.call("DELETE", `/api/containers/${container_id}`);

@@ -29,8 +29,8 @@ const defaults: RunRequest & { output_bytes_max: number } = {
 /** How the container ended, and what it had logged. */
 async function endOf(container: Container) {
   const { exit_code } = await native.endSpawn(container.ended);
-  const log = await new SegmentedLog(container.log_paths, clock).tail({ limit: 100 });
-  return { exit_code, record: readExitRecord(container.exit_path), log };
+  const log = await new SegmentedLog(async () => container.log_paths, clock).tail({ limit: 100 });
+  return { exit_code, record: await readExitRecord(container.exit_path), log };
 }
 
 describe("commands of a container with a user", () => {

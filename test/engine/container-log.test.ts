@@ -27,7 +27,7 @@ type Container = Awaited<ReturnType<Native["container"]>>;
 
 const start = (script: string, folder?: string) =>
   native.container(["sh", "-c", script], folder === undefined ? {} : { folder });
-const logOf = (container: Container) => new SegmentedLog(container.log_paths, clock);
+const logOf = (container: Container) => new SegmentedLog(async () => container.log_paths, clock);
 const all = (container: Container) => logOf(container).tail({ limit: LIMITS.log_lines_max });
 const messages = (lines: readonly LogLine[]) => lines.map((line) => line.message);
 
@@ -110,7 +110,7 @@ describe("the log of a container", () => {
     for (const [i, tear] of tears.entries()) {
       tear();
       if (i === 3) expected = expected.slice(0, -1);
-      const log = new SegmentedLog(log_paths, clock);
+      const log = new SegmentedLog(async () => log_paths, clock);
       expect(messages(await log.tail({ limit: 100 }))).toEqual(expected);
       expected = [...expected, `after ${i}`];
       const lines = await again(`after ${i}`);
@@ -122,7 +122,7 @@ describe("the log of a container", () => {
   it("starts anew where its files make no sense", async () => {
     const { folder, log_paths } = await ran("seq 3");
     for (const path of log_paths) writeFileSync(path, "no segment of a log, but something else");
-    expect(messages(await new SegmentedLog(log_paths, clock).tail({ limit: 10 }))).toEqual([]);
+    expect(messages(await new SegmentedLog(async () => log_paths, clock).tail({ limit: 10 }))).toEqual([]);
     expect(messages(await ran("echo new", folder).then(all))).toEqual(["new"]);
   });
 
@@ -191,10 +191,10 @@ describe("the log of a container", () => {
   });
 
   it("is none where there are no files", async () => {
-    const log = new SegmentedLog([join(native.directory, "nothing")], clock);
+    const log = new SegmentedLog(async () => [join(native.directory, "nothing")], clock);
     expect(await log.tail({ limit: 10 })).toEqual([]);
     expect(await followed(log, 0, () => true)).toEqual([]);
-    expect(readExitRecord(join(native.directory, "nothing"))).toBeNull();
+    expect(await readExitRecord(join(native.directory, "nothing"))).toBeNull();
   });
 
   it("counts lines that the disk does not take, does not hold the command up, and goes on", async () => {

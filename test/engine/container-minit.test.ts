@@ -101,8 +101,8 @@ async function gone(text: string): Promise<void> {
 /** How the container ended, and what it had logged. */
 async function endOf(container: Container & { folder: string }) {
   const { exit_code } = await native.endSpawn(container.ended);
-  const log = await new SegmentedLog(container.log_paths, clock).tail({ limit: 100 });
-  return { exit_code, record: readExitRecord(container.exit_path), log };
+  const log = await new SegmentedLog(async () => container.log_paths, clock).tail({ limit: 100 });
+  return { exit_code, record: await readExitRecord(container.exit_path), log };
 }
 
 describe("the main command of a container", () => {
@@ -142,7 +142,7 @@ describe("the main command of a container", () => {
   it("gets a stop signal alone, and its own exit code counts", async () => {
     const script = "trap 'echo stopped; exit 3' TERM; echo up; while :; do sleep 0.01; done";
     const container = await native.container(["sh", "-c", script]);
-    const log = new SegmentedLog(container.log_paths, clock);
+    const log = new SegmentedLog(async () => container.log_paths, clock);
     await eventually("it is up", async () => (await log.tail({ limit: 1 })).length === 1);
     expect(await stopMain(container.path, 99, clock)).toBe(EINVAL);
     expect(await stopMain(container.path, TERM, clock)).toBe(0);
@@ -159,7 +159,7 @@ describe("the main command of a container", () => {
     ]);
     await eventually("it runs", () => insiders(container).length === 2);
     await shutdown(container.path, 5_000, clock);
-    expect(readExitRecord(container.exit_path)).toMatchObject({ exit_code: 137, signal: 9, asked: true });
+    expect(await readExitRecord(container.exit_path)).toMatchObject({ exit_code: 137, signal: 9, asked: true });
     const ended = await endOf(container);
     expect([ended.exit_code, ended.log]).toMatchObject([137, [{ message: "unfinished", partial: true }]]);
   });

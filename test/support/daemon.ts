@@ -354,7 +354,10 @@ export function leftoversOf(owner: Pick<Config, "host_tag" | "bridge" | "data_di
       ),
     ),
     code_uploads: entriesOf(`${data_dir}/code-uploads`),
-    container_files: entriesOf(`${data_dir}/containers`),
+    container_files: [
+      ...launchers.flatMap((pid) => entriesOf(`/proc/${pid}/root${data_dir}/area/logs`)),
+      ...entriesOf(`${data_dir}/containers`),
+    ],
   };
 }
 

@@ -16,13 +16,13 @@ export function engineConfig(flags: readonly string[]): Config {
   return readConfig({}, [...flags, "--image-dir", image_dir]);
 }
 
-export function engineOf(config: Config, image = profileImage().reference): Engine {
+export function engineOf(config: Config, image = profileImage().reference, minit = engineHelper()): Engine {
   const { image_dir } = config;
   return new LocalEngine({
     config,
     clock: systemClock,
     log: createLog("error", systemClock),
-    minit: engineHelper(),
+    minit,
     buildah: buildahCommand(image_dir),
     storage_command: storageCommand(image_dir),
     images_file: imageStore(image_dir).images_file,

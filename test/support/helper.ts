@@ -99,6 +99,19 @@ export function compileHelper(target: string): void {
   chmodSync(target, 0o755);
 }
 
+/** Puts a helper at `target` whose PID 1 attacks this machine's files where its environment says so (hostile-init.c). */
+export function compileHostileHelper(target: string): void {
+  const isMain = (path: string) => basename(path) === "main.c";
+  const sources = helperSourcePaths();
+  const main = `${target}-main.o`;
+  compile(main, sources.filter(isMain), [
+    ...HELPER_COMPILE.filter((flag) => flag !== "-static"),
+    "-c",
+    "-Dmain=minit_main",
+  ]);
+  compile(target, [...sources.filter((path) => !isMain(path)), main, join(import.meta.dirname, "hostile-init.c")]);
+}
+
 /** The helper that an engine of the tests runs: that of set-up, or the sanitized one. */
 export function engineHelper(): string {
   return isSanitized ? sanitizedHelper() : helperPath(readDirectories(process.env, []).data_dir);

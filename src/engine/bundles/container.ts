@@ -10,6 +10,7 @@
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { containerEnvironment, findsHome, hostnameOf, withGpus } from "../../base/container-environment.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { isBelow } from "../../base/mount-targets.ts";
 import { GPUS_ANNOTATION, type GpuNote, type PlacedGpus } from "../gpu/edits.ts";
 import { containerPolicyOf, type NetworkPolicy, OPEN_POLICY } from "../network/rules.ts";
 import type { Filter } from "../oci/filters.ts";
@@ -27,8 +28,13 @@ import {
   scratch,
   tmpfs,
 } from "./instance.ts";
+import { arrangeMounts, type OciMount } from "./mounts.ts";
 
 const SCRATCH = scratch(LIMITS.tmpfs_mb);
+const TERMINALS = [
+  ...["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
+  `max=${LIMITS.container_terminals_max}`,
+];
 
 /** The default of containers-common 0.50 (`default_capabilities`), as Debian's podman has it. */
 export const CAPABILITIES: readonly string[] = [
@@ -133,18 +139,9 @@ export function writeContainerFiles(bundle: string, spec: ContainerSpec, placeme
 /** `config.json` of an API container (OCI runtime specification 1.0). */
 export function containerConfig(spec: ContainerSpec, placement: Placement, bundle: string): object {
   const { strict, read_only_root } = spec;
-  const { filter, user, gpus, socket } = placement;
+  const { filter, user, gpus } = placement;
   const bytes = spec.memory_limit_mb * 1024 * 1024;
   const capabilities = !strict ? CAPABILITIES : spec.user === null ? [] : USER_CAPABILITIES;
-  const pts = [
-    "nosuid",
-    "noexec",
-    "newinstance",
-    "ptmxmode=0666",
-    "mode=0620",
-    "gid=5",
-    `max=${LIMITS.container_terminals_max}`,
-  ];
   return {
     ociVersion: "1.0.2",
     hostname: hostnameOf(spec.name),
@@ -173,20 +170,7 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
       noNewPrivileges: true,
       oomScoreAdj: 500,
     },
-    mounts: [
-      ...kernelMounts(LIMITS.tmpfs_mb),
-      { destination: "/dev/pts", type: "devpts", source: "devpts", options: pts },
-      ...(read_only_root ? [tmpfs("/tmp", "mode=1777", ...SCRATCH), tmpfs("/run", "mode=755", ...SCRATCH)] : []),
-      ...(read_only_root ? spec.writable_paths.map((path) => tmpfs(path, "mode=1777", ...SCRATCH)) : []),
-      ...(spec.tmpfs ?? []).map((path) => tmpfs(path, "mode=755", ...SCRATCH)),
-      bind(placement.minit, MINIT_INSIDE, "ro"),
-      bind(placement.resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
-      bind(`${bundle}/hosts`, "/etc/hosts", "ro", "noexec"),
-      bind(`${bundle}/hostname`, "/etc/hostname", "ro", "noexec"),
-      ...(socket === null ? [] : [bind(socket.source, socket.target, "ro", "noexec")]),
-      ...placement.mounts.map(({ source, target }) => bind(source, target, "rw", ...(user === null ? [] : ["idmap"]))),
-      ...gpuMounts(gpus),
-    ],
+    mounts: mountsOf(spec, placement, bundle),
     linux: {
       cgroupsPath: placement.cgroup,
       namespaces: [...namespaces(placement.netns), ...(user === null ? [] : [{ type: "user", path: user.path }])],
@@ -210,6 +194,34 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
       rootfsPropagation: "private",
     },
   };
+}
+
+function mountsOf(spec: ContainerSpec, placement: Placement, bundle: string): readonly OciMount[] {
+  const { user, gpus, socket, mounts, minit, resolv_conf } = placement;
+  const isCovered = (path: string) => mounts.some(({ target }) => isBelow(path, target));
+  const made = spec.read_only_root
+    ? [
+        ...(isCovered("/tmp") ? [] : [tmpfs("/tmp", "mode=1777", ...SCRATCH)]),
+        ...(isCovered("/run") ? [] : [tmpfs("/run", "mode=755", ...SCRATCH)]),
+        ...spec.writable_paths.map((path) => tmpfs(path, "mode=1777", ...SCRATCH)),
+      ]
+    : [];
+  return arrangeMounts({
+    kernel: [
+      ...kernelMounts(LIMITS.tmpfs_mb),
+      { destination: "/dev/pts", type: "devpts", source: "devpts", options: TERMINALS },
+    ],
+    memory: [...made, ...(spec.tmpfs ?? []).map((path) => tmpfs(path, "mode=755", ...SCRATCH))],
+    files: [
+      bind(resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
+      bind(`${bundle}/hosts`, "/etc/hosts", "ro", "noexec"),
+      bind(`${bundle}/hostname`, "/etc/hostname", "ro", "noexec"),
+      ...(socket === null ? [] : [bind(socket.source, socket.target, "ro", "noexec")]),
+    ],
+    owned: mounts.map(({ source, target }) => bind(source, target, "rw", ...(user === null ? [] : ["idmap"]))),
+    gpus: gpuMounts(gpus),
+    minit: bind(minit, MINIT_INSIDE, "ro"),
+  });
 }
 
 /** Arguments and environment of minit, which passes the environment on to the command. */

@@ -1,9 +1,10 @@
 /** The GPUs of a container or an instance in its OCI configuration: what they add to it, and nothing without them. */
 import { LIMITS } from "../../base/limits.ts";
 import { GPUS_ANNOTATION, type PlacedGpus } from "../gpu/edits.ts";
+import type { OciMount } from "./mounts.ts";
 
 /** Device nodes and files. Bind mounts, because a container with a user namespace cannot make or open a node of its own. */
-export function gpuMounts(gpus: PlacedGpus | null): object[] {
+export function gpuMounts(gpus: PlacedGpus | null): OciMount[] {
   if (gpus === null) return [];
   const bound = (source: string, destination: string, options: readonly string[]) => ({
     destination,

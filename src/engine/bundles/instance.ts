@@ -8,6 +8,7 @@ import type { PlacedGpus } from "../gpu/edits.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { InstanceClass } from "../ports/instances.ts";
 import { gpuAnnotation, gpuDevices, gpuMounts, rootAndHooks } from "./gpus.ts";
+import { arrangeMounts, type OciMount } from "./mounts.ts";
 
 /** Path of minit inside: on the runtime's own /dev, so that the image needs no mount point for it. */
 export const MINIT_INSIDE = "/dev/init";
@@ -55,14 +56,14 @@ export const IMAGE_ANNOTATION = "hearth.image";
 /** Annotation of an instance that starts with a resident process, for a later process. */
 export const RESIDENT_ANNOTATION = "hearth.resident";
 
-export const tmpfs = (destination: string, ...options: string[]) => ({
+export const tmpfs = (destination: string, ...options: string[]): OciMount => ({
   destination,
   type: "tmpfs",
   source: "tmpfs",
   options: ["nosuid", "nodev", ...options],
 });
 
-export const bind = (source: string, destination: string, ...options: string[]) => ({
+export const bind = (source: string, destination: string, ...options: string[]): OciMount => ({
   destination,
   type: "bind",
   source,
@@ -74,7 +75,7 @@ export const scratch = (size_mb: number) => [`size=${size_mb}m`, `nr_inodes=${LI
 const DEV = ["nosuid", "strictatime", "mode=755", "size=64k", `nr_inodes=${LIMITS.dev_inodes_max}`];
 
 /** The kernel's file systems that every container sees, and shared memory. */
-export const kernelMounts = (scratch_mb: number) => [
+export const kernelMounts = (scratch_mb: number): readonly OciMount[] => [
   { destination: "/proc", type: "proc", source: "proc", options: ["nosuid", "noexec", "nodev"] },
   { destination: "/dev", type: "tmpfs", source: "tmpfs", options: DEV },
   tmpfs("/dev/shm", "noexec", "mode=1777", ...scratch(scratch_mb)),
@@ -97,10 +98,9 @@ export const rlimits = (files_max: number) =>
   }).map(([type, value]) => ({ type, soft: value, hard: value }));
 
 /** Files of this machine that instances see read-only. */
-function sharedFiles({ minit, resolv_conf, pinned, class: { runtime_directory, foreign } }: InstanceSpec): object[] {
+function sharedFiles({ resolv_conf, pinned, class: { runtime_directory, foreign } }: InstanceSpec): OciMount[] {
   const files = Object.entries(foreign?.pinned_files ?? {});
   return [
-    bind(minit, MINIT_INSIDE, "ro"),
     bind(resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
     ...(runtime_directory === null ? [] : [bind(runtime_directory, RUNTIME_INSIDE, "ro")]),
     ...files.map(([inside, path]) => bind(`${pinned}${path}`, inside, "ro")),
@@ -124,12 +124,14 @@ export function instanceConfig(spec: InstanceSpec): object {
       noNewPrivileges: true,
       oomScoreAdj: 500,
     },
-    mounts: [
-      ...kernelMounts(spec.class.scratch_mb),
-      tmpfs("/tmp", "mode=1777", ...scratch(spec.class.scratch_mb)),
-      ...sharedFiles(spec),
-      ...gpuMounts(spec.gpus),
-    ],
+    mounts: arrangeMounts({
+      kernel: kernelMounts(spec.class.scratch_mb),
+      memory: [tmpfs("/tmp", "mode=1777", ...scratch(spec.class.scratch_mb))],
+      files: sharedFiles(spec),
+      owned: [],
+      gpus: gpuMounts(spec.gpus),
+      minit: bind(spec.minit, MINIT_INSIDE, "ro"),
+    }),
     annotations: {
       [CLASS_ANNOTATION]: spec.class.key,
       [IMAGE_ANNOTATION]: spec.class.image,

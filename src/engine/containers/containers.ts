@@ -7,7 +7,7 @@
  * N1 A start that fails leaves no process, group, slot, mount or bundle; the root file system and the log stay.
  * N3 A container lives on when this process ends, whichever way. Its log and its exit are written without it.
  */
-import { existsSync, mkdirSync, readdirSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { each, KeyedMutex, together, Underway } from "../../base/concurrency.ts";
 import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
@@ -17,7 +17,7 @@ import { namesOf, TTL_SECONDS } from "../dns/answers.ts";
 import { parseRun } from "../host/adoption.ts";
 import type { EngineHost } from "../host/host.ts";
 import { killAll } from "../host/reaper.ts";
-import { findProcesses } from "../kernel/command-lines.ts";
+import { executes, findProcesses } from "../kernel/command-lines.ts";
 import { removeGroup } from "../kernel/control-groups.ts";
 import { thaw } from "../kernel/freezer.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
@@ -48,7 +48,7 @@ import { ContainerFilters } from "./filters.ts";
 import { renewIdentity } from "./identity.ts";
 import { IdleRoots } from "./idle-roots.ts";
 import { LiveNetworks } from "./live-networks.ts";
-import { SegmentedLog } from "./log.ts";
+import { RunFiles } from "./run-files.ts";
 import { RunningContainers } from "./running.ts";
 import { ContainerRuns } from "./runs.ts";
 import { ContainerSockets } from "./sockets.ts";
@@ -65,6 +65,7 @@ export class LocalContainers implements Containers {
   readonly #working = new Underway();
   readonly #filters: ContainerFilters;
   readonly #idle: IdleRoots;
+  readonly #files: RunFiles;
   readonly #starter: ContainerStarter;
   readonly #runs: ContainerRuns;
   readonly #running: RunningContainers;
@@ -77,8 +78,9 @@ export class LocalContainers implements Containers {
   constructor(host: EngineHost) {
     this.#host = host;
     this.#filters = new ContainerFilters(host);
-    this.#starter = new ContainerStarter(host);
-    this.#runs = new ContainerRuns(host, (id) => `${this.directory(id)}/exit`);
+    this.#files = new RunFiles(host);
+    this.#starter = new ContainerStarter(host, this.#files);
+    this.#runs = new ContainerRuns(host, this.#files);
     this.#sockets = new ContainerSockets(host);
     this.#running = new RunningContainers(host, this.#runs, (id) => this.#sockets.end(id));
     this.networks = new LiveNetworks(host, this.#running, (run) => this.#runs.remains(run, false).bundle);
@@ -171,7 +173,7 @@ export class LocalContainers implements Containers {
       if (slot !== null && control !== null) {
         this.#sockets.adopt(id, run);
         this.#running.hold({ id, run, slot, control, first_id, leaveImage: this.#host.images.hold(image_id) });
-      } else this.#runs.doom(id, run, slot);
+      } else await this.#runs.doom(id, run, slot);
     });
     if (runs.size > 0) {
       const { log } = this.#host.options;
@@ -208,7 +210,7 @@ export class LocalContainers implements Containers {
     await this.#runs.whenCleared(PROBE);
     const image = this.#host.images.pinned;
     const filter = await this.#filters.get(CAPABILITIES);
-    const parts = { host: this.#host, starter: this.#starter };
+    const parts = { host: this.#host, starter: this.#starter, files: this.#files };
     await probeUserNamespaces(parts, this.#runs.next(PROBE, PROBE), image, filter).catch((error) => {
       // It may have been a kept filter that is not whole: the next try is with one that is compiled for it.
       this.#filters.drop(CAPABILITIES);
@@ -249,8 +251,7 @@ export class LocalContainers implements Containers {
   }
 
   async kept(): Promise<readonly string[]> {
-    const folders = namesIn(`${this.#host.options.config.data_dir}/containers`);
-    const ids = [...folders, ...(await this.#host.storage.list("containers"))];
+    const ids = [...(await this.#files.list()), ...(await this.#host.storage.list("containers"))];
     // The probe looks after itself; where there is none, what one of an earlier process left is as good as unknown.
     return [...new Set(ids)].filter((id) => id !== PROBE || !this.#host.users.areWanted);
   }
@@ -291,7 +292,6 @@ export class LocalContainers implements Containers {
 
   async create(id: string, disk_mb: number | null, owner: string | null = null): Promise<void> {
     await this.#host.storage.create("containers", id, disk_mb, owner);
-    mkdirSync(this.directory(id), { recursive: true, mode: 0o700 });
   }
 
   async remove(id: string, owner: string | null = null): Promise<void> {
@@ -299,7 +299,7 @@ export class LocalContainers implements Containers {
     const removed = (resource: RemovedResource, path: string, work: () => Promise<void> | void) =>
       this.#runs.told({ container_id: id, tenant_id: owner ?? "", resource, path }, work);
     await removed("rootfs", `area/containers/${id}`, () => this.#host.storage.remove("containers", id));
-    await removed("logs", `containers/${id}`, () => this.#starter.forget(id));
+    await removed("logs", `containers/${id}`, () => this.#files.forget(id));
   }
 
   onRemoval(listener: (step: RemovalStep) => void): void {
@@ -345,7 +345,10 @@ export class LocalContainers implements Containers {
       invariant((slot.user !== null) === hasUser, "a slot is as was decided");
       failpoint("containers.start.slot");
       // Idempotent: what was made just before a power cut may be lost.
-      await this.#host.storage.create("containers", id, spec.disk_limit_mb, spec.tenant_id);
+      await together(
+        this.#host.storage.create("containers", id, spec.disk_limit_mb, spec.tenant_id),
+        this.#files.prepare(id),
+      );
       this.#host.network.attribute(slot, spec.tenant_id);
       const below = slot.user === null ? { lower } : { lower, user: slot.user };
       const policing = this.#host.network.setPolicy(slot, containerPolicyOf(spec));
@@ -360,7 +363,7 @@ export class LocalContainers implements Containers {
       // The next launcher does not see the root: what it started would run in an empty one.
       if (!launcher.isOpen) throw new AppError("INTERNAL", "launcher exited during the start");
       const control = await this.#connect(this.#runs.remains(run, false).bundle).catch(async (error) => {
-        const ended = this.#runs.endOf(id, run);
+        const ended = await this.#runs.endOf(id, run);
         if (ended === null) throw error;
         return ended;
       });
@@ -370,6 +373,7 @@ export class LocalContainers implements Containers {
         leaveImage();
         return control;
       }
+      await this.#verify(run, control);
       failpoint("containers.start.ready");
       this.#running.hold({ id, run, slot, control, first_id: slot.user?.first_id ?? 0, leaveImage });
       return null;
@@ -385,6 +389,14 @@ export class LocalContainers implements Containers {
     }
   }
 
+  /** Rejects with START_FAILED if a mount hid minit, and something else is the first process of a run. */
+  async #verify(run: string, control: ControlConnection): Promise<void> {
+    const pid = readFileSync(`${this.#runs.remains(run, false).bundle}/pid`, "utf8").trim();
+    if (await executes(pid, this.#host.options.minit)) return;
+    control.close();
+    throw new AppError("START_FAILED", "the first process of the container is not minit");
+  }
+
   stop(id: string, signal: number, grace_ms: number): Promise<void> {
     return this.#running.stop(id, signal, grace_ms);
   }
@@ -394,7 +406,7 @@ export class LocalContainers implements Containers {
     await this.#running.kill(id);
   }
 
-  exit(id: string): Ended | null {
+  exit(id: string): Promise<Ended | null> {
     return this.#runs.exit(id);
   }
 
@@ -411,7 +423,7 @@ export class LocalContainers implements Containers {
   }
 
   log(id: string): ContainerLog {
-    return new SegmentedLog(this.#starter.segments(id), this.#host.options.clock);
+    return this.#files.log(id);
   }
 
   metrics(id: string): ContainerMetrics {
@@ -424,11 +436,6 @@ export class LocalContainers implements Containers {
 
   processes(id: string): Promise<ProcessList> {
     return this.#running.processes(id);
-  }
-
-  /** Directory of a container's log and exit record. */
-  directory(id: string): string {
-    return this.#starter.directory(id);
   }
 
   isLinked(id: string): boolean {

@@ -5,11 +5,12 @@
  * G1 A line is given only where its seal and its number fit: a torn end, a write under way and a segment that is
  *    reused while it is read end what is read of that segment, and nothing wrong is given.
  * G2 Numbers of lines only go up. A gap in them says that the ring went round in between.
- * G3 At most one segment and the lines of one answer are in memory.
+ * G3 At most one segment and the lines of one answer are in memory, however large the files are: their writer is the
+ *    container's first process, which is not trusted.
  */
-import { readFileSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import type { Clock, EpochMs } from "../../base/clock.ts";
+import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { ContainerLog, ExitRecord, LogLine, LogStream, TailOptions } from "../ports/containers.ts";
 
@@ -20,6 +21,9 @@ const PIECE_BYTES_MAX = 16 * 1024;
 const LOG_MAGIC = 0x474f_4c48;
 const LOG_VERSION = 1;
 const FLAG_PARTIAL = 1;
+
+/** ECMA-262, 21.4.1.1: the last moment that a Date has. */
+const EPOCH_MS_MAX = 8.64e15;
 
 const RECORD_BYTES = 32;
 const RECORD_MAGIC = 0x5449_5845;
@@ -44,8 +48,9 @@ function seqAt(bytes: Buffer, at: number): number {
   return bytes.readUInt32LE(at + 8) + bytes.readUInt32LE(at + 12) * 2 ** 32;
 }
 
+/** Every number is a date. */
 function timeAt(bytes: Buffer, at: number): EpochMs {
-  return (bytes.readUInt32LE(at + 16) + bytes.readUInt32LE(at + 20) * 2 ** 32) / 1000;
+  return Math.min((bytes.readUInt32LE(at + 16) + bytes.readUInt32LE(at + 20) * 2 ** 32) / 1000, EPOCH_MS_MAX);
 }
 
 function lineAt(bytes: Buffer, at: number): LogLine {
@@ -109,11 +114,11 @@ async function tailOf(
 }
 
 export class SegmentedLog implements ContainerLog {
-  readonly #paths: readonly string[];
+  readonly #paths: () => Promise<readonly string[]>;
   readonly #clock: Clock;
 
   /** `paths`: the segments in the order in which minit got them. */
-  constructor(paths: readonly string[], clock: Clock) {
+  constructor(paths: () => Promise<readonly string[]>, clock: Clock) {
     this.#paths = paths;
     this.#clock = clock;
   }
@@ -133,7 +138,7 @@ export class SegmentedLog implements ContainerLog {
   }
 
   async *follow(after_seq: number, signal: AbortSignal): AsyncGenerator<LogLine, void, undefined> {
-    const files = await openAll(this.#paths);
+    const files = await openAll(await this.#paths());
     try {
       const [first] = files;
       if (first === undefined) return;
@@ -184,7 +189,7 @@ export class SegmentedLog implements ContainerLog {
   }
 
   async #withFiles<T>(use: (files: readonly FileHandle[]) => Promise<T>): Promise<T> {
-    const files = await openAll(this.#paths);
+    const files = await openAll(await this.#paths());
     try {
       return await use(files);
     } finally {
@@ -248,23 +253,29 @@ async function closeAll(files: readonly FileHandle[]): Promise<void> {
   await Promise.all(files.map((file) => file.close()));
 }
 
-/** Reads the end of the container's last run. Null: it runs, or its minit was killed before it wrote a record. */
-export function readExitRecord(path: string): ExitRecord | null {
-  let bytes: Buffer;
+/**
+ * Reads the end of the container's last run. Null: it runs, or its minit was killed before it wrote a record. Rejects with
+ * INTERNAL if there is no such file and `isReached` says that its directory may be out of reach.
+ */
+export async function readExitRecord(path: string, isReached = () => true): Promise<ExitRecord | null> {
+  let file: FileHandle;
   try {
-    bytes = readFileSync(path);
+    file = await open(path, "r");
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return null;
-    throw error;
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+    if (!isReached()) throw new AppError("INTERNAL", "the launcher exited while an exit record was read");
+    return null;
   }
+  const bytes = await readAt(file, 0, RECORD_BYTES).finally(() => file.close());
   const isRecord =
     bytes.length >= RECORD_BYTES && bytes.readUInt32LE(0) === RECORD_MAGIC && bytes.readUInt32LE(4) === RECORD_VERSION;
   if (!isRecord) return null;
   const flags = bytes.readUInt32LE(16);
   return {
-    exit_code: bytes.readUInt32LE(8),
-    signal: bytes.readUInt32LE(12),
-    ended_at_ms: Number(bytes.readBigUInt64LE(24)) / 1000,
+    // As the kernel has them, whatever the file says.
+    exit_code: bytes.readUInt32LE(8) & 0xff,
+    signal: bytes.readUInt32LE(12) & 0x7f,
+    ended_at_ms: Math.min(Number(bytes.readBigUInt64LE(24)) / 1000, EPOCH_MS_MAX),
     asked: (flags & RECORD_ASKED) !== 0,
     has_command: (flags & RECORD_NO_COMMAND) === 0,
     is_started: (flags & RECORD_NOT_STARTED) === 0,

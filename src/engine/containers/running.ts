@@ -186,7 +186,7 @@ export class RunningContainers {
     if (this.#isLettingGo) return;
     const { id, run, slot } = running;
     this.#onEnding(id);
-    const ended = this.#runs.endOf(id, run) ?? this.#runs.killed(run);
+    const ended = (await this.#runs.endOf(id, run)) ?? this.#runs.killed(run);
     // If the daemon ends first, the next one removes the rest and reports the end.
     const tell = this.#runs.telling(id, run, slot);
     if (!(await this.#host.discard(this.#runs.remains(run, false), slot, tell))) return;

@@ -14,7 +14,7 @@ import type { Remains } from "../host/reaper.ts";
 import { readOomKills } from "../kernel/control-groups.ts";
 import type { NetworkSlot } from "../network/network.ts";
 import type { Ended, ExitRecord, RemovalStep, RemovedResource } from "../ports/containers.ts";
-import { readExitRecord } from "./log.ts";
+import type { RunFiles } from "./run-files.ts";
 
 /** Exit record of a container whose minit was killed before it wrote one. */
 const KILLED: Omit<ExitRecord, "ended_at_ms"> = {
@@ -34,7 +34,7 @@ interface Doomed {
 
 export class ContainerRuns {
   readonly #host: EngineHost;
-  readonly #exitFile: (id: string) => string;
+  readonly #files: RunFiles;
   /** By the names of runs; those of an earlier process too. */
   readonly #doomed = new Map<string, Doomed>();
   /** Ends of containers that wrote no exit record. */
@@ -43,10 +43,9 @@ export class ContainerRuns {
   #last_number = 0;
   #onRemoval: (step: RemovalStep) => void = () => {};
 
-  /** `exitFile`: where the first process of a container notes its end. */
-  constructor(host: EngineHost, exitFile: (id: string) => string) {
+  constructor(host: EngineHost, files: RunFiles) {
     this.#host = host;
-    this.#exitFile = exitFile;
+    this.#files = files;
   }
 
   /**
@@ -102,10 +101,10 @@ export class ContainerRuns {
   }
 
   /** Notes a run of an earlier process that is over, and how it ended: not when it ended with the machine. */
-  doom(id: string, run: string, slot: NetworkSlot | null): void {
+  async doom(id: string, run: string, slot: NetworkSlot | null): Promise<void> {
     this.#doomed.set(run, { id, slot, cleared: Promise.withResolvers() });
     const wasStarted = existsSync(`${this.remains(run, true).bundle}/pid`);
-    if (wasStarted) this.#died.set(id, this.endOf(id, run) ?? this.killed(run));
+    if (wasStarted) this.#died.set(id, (await this.endOf(id, run)) ?? this.killed(run));
   }
 
   get doomed_count(): number {
@@ -134,13 +133,13 @@ export class ContainerRuns {
   }
 
   /** End of a container while no daemon ran. Null: it is unknown, as after a reboot of the machine. */
-  exit(id: string): Ended | null {
+  async exit(id: string): Promise<Ended | null> {
     return this.#died.get(id) ?? this.endOf(id, null);
   }
 
   /** Exit record of the newest run's first process; null without one. Call before its groups are removed. */
-  endOf(id: string, run: string | null): Ended | null {
-    const exit = readExitRecord(this.#exitFile(id));
+  async endOf(id: string, run: string | null): Promise<Ended | null> {
+    const exit = await this.#files.exit(id);
     return exit === null ? null : { ...exit, is_oom: run !== null && this.#isOom(run) };
   }
 

@@ -7,6 +7,7 @@
  * K2. The listener is told of the end of each socket that it was told of, before another run of the container gets one.
  */
 import { chmodSync, constants, existsSync, mkdirSync } from "node:fs";
+import { isBelow } from "../../base/mount-targets.ts";
 import { type Mount, SOCKET_DIRECTORY } from "../bundles/container.ts";
 import { resolveTarget } from "../gpu/targets.ts";
 import { remainsOf } from "../host/adoption.ts";
@@ -93,7 +94,6 @@ export class ContainerSockets {
 }
 
 const directoryOf = (bundle: string): string => `${bundle}/icc`;
-const isBelow = (path: string, above: string): boolean => path === above || path.startsWith(`${above}/`);
 
 /** The path and all above it but the root. */
 function pathsTo(path: string): string[] {

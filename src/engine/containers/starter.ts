@@ -5,7 +5,6 @@
  */
 import { chmodSync, chownSync, constants, mkdirSync, readdirSync, rmdirSync, rmSync } from "node:fs";
 import { AppError } from "../../base/errors.ts";
-import { LIMITS } from "../../base/limits.ts";
 import type { Mount, Placement } from "../bundles/container.ts";
 import { makeNodes, type PlacedGpus, placeNodes, removeNodes } from "../gpu/edits.ts";
 import type { TakenGpus } from "../gpu/gpus.ts";
@@ -20,6 +19,7 @@ import type { NetworkSlot } from "../network/network.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { ContainerSpec } from "../ports/containers.ts";
 import type { IdleRoot } from "./idle-roots.ts";
+import type { RunFiles } from "./run-files.ts";
 import { mountWritable } from "./writable-root.ts";
 
 /** Resources that a start holds for its container. */
@@ -45,22 +45,19 @@ type Lower = OverlayRequest["lower"];
 
 export class ContainerStarter {
   readonly #host: EngineHost;
+  readonly #files: RunFiles;
   /** Root inside is nobody to this machine and has to pass all directories above its root: these are open to that. */
   readonly #roots: string;
 
-  constructor(host: EngineHost) {
+  constructor(host: EngineHost, files: RunFiles) {
     this.#host = host;
+    this.#files = files;
     this.#roots = host.roots;
   }
 
   /** Takes away what an earlier process mounted on: the mounts themselves went with its launcher. */
   sweep(): void {
     for (const name of readdirSync(this.#roots)) rmdirSync(`${this.#roots}/${name}`);
-  }
-
-  /** Directory of a container's log and exit record. */
-  directory(id: string): string {
-    return `${this.#host.options.config.data_dir}/containers/${id}`;
   }
 
   /** Takes the image of a container: its layers for a container in a user namespace, its mount for any other. */
@@ -116,11 +113,6 @@ export class ContainerStarter {
     rmSync(target, { recursive: true, force: true });
   }
 
-  /** Removes a container's log and exit. */
-  forget(id: string): void {
-    rmSync(this.directory(id), { recursive: true, force: true });
-  }
-
   /** Makes what the GPUs of a container need on this machine, until `endGpus`. `first_id`: of its user namespace; 0 without one. */
   async beginGpus(
     launcher: LauncherClient,
@@ -158,23 +150,15 @@ export class ContainerStarter {
     return `${remainsOf(this.#host.containers, run, true).bundle}/gpus`;
   }
 
-  /** Makes the directory of the container's files and returns the task for a worker thread. `run`: the run's name on the machine. */
+  /** Returns the task for a worker thread. `run`: the run's name on the machine. */
   task(spec: ContainerSpec, run: string, parts: StartParts): StartContainerTask {
     const { bundle, runtime_root } = remainsOf(this.#host.containers, run, true);
-    const directory = this.directory(spec.id);
-    mkdirSync(directory, { recursive: true, mode: 0o700 });
-    rmSync(`${directory}/exit`, { force: true });
     const handover = {
       listen_path: `${bundle}/s`,
-      file_paths: [...this.segments(spec.id), `${directory}/exit`],
+      file_paths: this.#files.handed(spec.id),
       pid_file: `${bundle}/pid`,
     };
     return { spec, placement: this.#placement(spec, run, parts), bundle, runtime_root, handover };
-  }
-
-  /** Paths of its log's segments, in the order in which minit gets them. */
-  segments(id: string): readonly string[] {
-    return Array.from({ length: LIMITS.log_segments }, (_, i) => `${this.directory(id)}/log.${i}`);
   }
 
   #placement(

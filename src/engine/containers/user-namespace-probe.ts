@@ -12,6 +12,7 @@ import type { MountedImage } from "../images/image-store.ts";
 import { ControlConnection } from "../minit/container-client.ts";
 import type { Filter } from "../oci/filters.ts";
 import { OciRuntime } from "../oci/runtime.ts";
+import type { RunFiles } from "./run-files.ts";
 import type { ContainerStarter, StartParts } from "./starter.ts";
 
 /** The container's id. */
@@ -23,6 +24,7 @@ const FILE = "/probe";
 export interface ProbeParts {
   readonly host: EngineHost;
   readonly starter: ContainerStarter;
+  readonly files: RunFiles;
 }
 
 /** Rejects with the reason why they do not work. `run`: the container's name on the machine. */
@@ -32,7 +34,7 @@ export async function probeUserNamespaces(
   image: MountedImage,
   filter: Filter,
 ): Promise<void> {
-  const { host, starter } = parts;
+  const { host, starter, files } = parts;
   const { storage } = host;
   const slot = await host.acquire();
   try {
@@ -40,6 +42,7 @@ export async function probeUserNamespaces(
     if (slot.user === null) throw new AppError("INTERNAL", host.users.info.reason ?? "no user namespace created");
     await storage.remove("containers", PROBE);
     await storage.create("containers", PROBE, null);
+    await files.prepare(PROBE);
     const { layers: lower, reference } = image;
     if (lower.length === 0) throw new AppError("START_FAILED", `unknown layers of ${reference}`);
     const rootfs = await starter.mount(await host.launcher(), PROBE, { lower, user: slot.user });
@@ -56,7 +59,7 @@ export async function probeUserNamespaces(
     );
     const failed = (error: unknown) => host.options.log.warn("cannot remove the probe", { error: errorText(error) });
     await storage.remove("containers", PROBE).catch(failed);
-    starter.forget(PROBE);
+    await files.forget(PROBE).catch(failed);
   }
 }
 

@@ -39,9 +39,10 @@ export async function mountWritable(root: WritableRoot): Promise<void> {
 }
 
 /**
- * Mounts of volumes follow links in the root: one that was put on the way would have a volume mounted over /dev or /proc, where
- * the runtime itself looks for devices and masks what must not be seen (CVE-2021-30465, CVE-2025-31133). Rejects with
- * INVALID_ARGUMENT. Nobody changes the root meanwhile, and no target lies in another volume, which others may change.
+ * Checks the targets of mounts against links in the root, which the runtime follows: one on the way would have a volume mounted
+ * over /dev or /proc, where the runtime itself looks for devices and masks what must not be seen (CVE-2021-30465,
+ * CVE-2025-31133). Rejects with INVALID_ARGUMENT. No process changes the root meanwhile, and no target lies in another mount
+ * whose content its owner chose (M3 of src/base/mount-targets.ts).
  */
 export async function checkTargets(launcher: LauncherClient, root: string, targets: readonly string[]): Promise<void> {
   for (const target of targets) {
@@ -51,7 +52,7 @@ export async function checkTargets(launcher: LauncherClient, root: string, targe
       const mode = await launcher.lstatInRoot(root, path);
       if (mode === null) break;
       if ((mode & constants.S_IFMT) === constants.S_IFLNK) {
-        throw new AppError("INVALID_ARGUMENT", `volumes: ${path} is a symbolic link in the container`, {
+        throw new AppError("INVALID_ARGUMENT", `mount target passes a symbolic link of the container: ${path}`, {
           details: { received: target },
           hint: "use the target of the link",
         });

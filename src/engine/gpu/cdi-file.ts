@@ -8,6 +8,7 @@ import { parse } from "yaml";
 import { z } from "zod";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { isBelow, KERNEL_FOLDERS } from "../../base/mount-targets.ts";
 
 export interface CdiNode {
   /** Path inside, below /dev. */
@@ -69,10 +70,6 @@ const HOOKS = ["prestart", "createRuntime", "createContainer", "poststart", "pos
 /** The daemon or the kernel owns these paths of a container. */
 const RESERVED_NODES = ["/dev/init", "/dev/pts", "/dev/shm", "/dev/mqueue", "/dev/ptmx", "/dev/console", "/dev/fd"];
 const RESERVED_NODES_EXACT = ["null", "zero", "full", "random", "urandom", "tty", "stdin", "stdout", "stderr", "core"];
-/** Paths of a container at which CDI mounts nothing. */
-export const RESERVED_TARGETS = ["/dev", "/proc", "/sys"];
-
-const isBelow = (path: string, above: string): boolean => path === above || path.startsWith(`${above}/`);
 const isNormal = (path: string): boolean =>
   path.startsWith("/") &&
   path !== "/" &&
@@ -108,7 +105,7 @@ const node = z.looseObject({
 const mount = z.looseObject({
   hostPath: path,
   containerPath: path.refine(
-    (one) => !RESERVED_TARGETS.some((reserved) => isBelow(one, reserved)),
+    (one) => !KERNEL_FOLDERS.some((reserved) => isBelow(one, reserved)),
     "expected a path outside of /dev, /proc and /sys",
   ),
   type: z.enum(["", "none", "bind", "rbind"], { error: "expected a bind mount" }).nullish(),

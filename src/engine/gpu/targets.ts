@@ -4,7 +4,7 @@
  */
 import { lstat, readlink } from "node:fs/promises";
 import { AppError } from "../../base/errors.ts";
-import { RESERVED_TARGETS } from "./cdi-file.ts";
+import { isBelow, KERNEL_FOLDERS } from "../../base/mount-targets.ts";
 
 const LINKS_MAX = 40;
 
@@ -33,7 +33,7 @@ export async function resolveTarget(root: string, target: string, closed: readon
     left.unshift(...link.split("/").filter((one) => one !== ""));
   }
   const path = `/${resolved.join("/")}`;
-  const kept = [...RESERVED_TARGETS, ...closed].find((one) => path === one || path.startsWith(`${one}/`));
+  const kept = [...KERNEL_FOLDERS, ...closed].find((one) => isBelow(path, one));
   if (kept !== undefined) throw failed(`leads to ${kept} in the container`);
   if (path === "/") throw failed("leads to / in the container");
   return path;

@@ -71,8 +71,8 @@ const ANY_CLASS: InstanceClass = {
 };
 const ANY_GPUS: PlacedGpus = {
   note: { tenant_id: "", gpus: [], environment: {} },
-  nodes: [{ source: "", target: "", type: "c", major: 0, minor: 0, access: "rw", mode: 0, uid: 0, gid: 0 }],
-  mounts: [{ source: "", target: "", is_executable: true }],
+  nodes: [{ source: "", target: "/dev/gpu", type: "c", major: 0, minor: 0, access: "rw", mode: 0, uid: 0, gid: 0 }],
+  mounts: [{ source: "", target: "/gpu", is_executable: true }],
   hooks: [],
   gids: [],
 };

@@ -1,9 +1,9 @@
 /**
- * Command lines of processes. Code in a container chooses how long its own is, and how many processes show it: only the
+ * Command lines and programs of processes. Code in a container chooses how long its own is, and how many processes show it: only the
  * beginning of each is read.
  */
 import { closeSync, openSync, readSync } from "node:fs";
-import { open, readdir } from "node:fs/promises";
+import { open, readdir, stat } from "node:fs/promises";
 import { each } from "../../base/concurrency.ts";
 import { LIMITS } from "../../base/limits.ts";
 
@@ -33,6 +33,20 @@ export async function findProcesses(isWanted: (args: readonly string[]) => boole
     if (isWanted(args)) found.push({ pid, args });
   });
   return found;
+}
+
+/**
+ * Returns true if a process executes the file at `program`, and not another file of that name in its container. Also for a
+ * process that has ended, whose end says more.
+ */
+export async function executes(pid: string, program: string): Promise<boolean> {
+  const [running, file] = await Promise.all([stat(`/proc/${pid}/exe`).catch(gone), stat(program)]);
+  return running === null || (running.dev === file.dev && running.ino === file.ino);
+}
+
+function gone(error: NodeJS.ErrnoException): null {
+  if (error.code === "ENOENT" || error.code === "ESRCH") return null;
+  throw error;
 }
 
 async function beginning(pid: number): Promise<string> {

@@ -268,7 +268,7 @@ export interface Containers {
   /** One listener, told of every end of a container that was live. */
   onEnded(listener: (id: string, ended: Ended) => void): void;
   /** Returns the end of a container that ended without a daemon. Null: unknown, as after a reboot of the machine. */
-  exit(id: string): Ended | null;
+  exit(id: string): Promise<Ended | null>;
   /** Returns the ids of all containers with a file system or a log here. */
   kept(): Promise<readonly string[]>;
   /** Begins a command in a container that runs, on a connection of its own. */

@@ -1,7 +1,10 @@
 /** The engine's port: the storage pool, in which every container, volume and tree of code has a subvolume with a limit of its own. */
 
-/** `code`: trees of functions' files, which instances mount read-only (`Instances.attach`). `contexts`: files of builds. */
-export type SubvolumeKind = "containers" | "volumes" | "snapshots" | "code" | "contexts";
+/**
+ * `code`: trees of functions' files, which instances mount read-only (`Instances.attach`). `contexts`: files of builds. `logs`:
+ * logs and exit records of containers.
+ */
+export type SubvolumeKind = "containers" | "volumes" | "snapshots" | "code" | "contexts" | "logs";
 
 export interface SubvolumeName {
   readonly kind: SubvolumeKind;

@@ -15,7 +15,7 @@ import type { BuildLog } from "./build-log.ts";
 import type { BuildCache, HeldMount } from "./cache.ts";
 import { CACHE_KIND } from "./cache.ts";
 import { resolveOwner } from "./copier.ts";
-import type { RunMount } from "./mounts.ts";
+import { type RunMount, SECRETS } from "./mounts.ts";
 import { absent } from "./source-files.ts";
 import { isFileError, type StageRoot } from "./stage-root.ts";
 import { digestOf, type RunStep } from "./stages.ts";
@@ -42,7 +42,6 @@ export interface CommandEnd {
 }
 
 const NAME = "build";
-const SECRETS = "/run/secrets";
 /** Secrets whose file is elsewhere. */
 const LINKED = "/run/secrets/.linked";
 const SIGKILL = 9;
@@ -54,6 +53,7 @@ export async function runCommand(root: StageRoot, step: RunStep, options: Comman
   const files = secrets.filter(({ target }) => target !== null);
   const held: HeldMount[] = [];
   const before = files.length === 0 ? null : await (await root.files()).stat(SECRETS.slice(1)).catch(absent);
+  for (const { target } of files) await checkParents(await root.files(), target ?? "");
   if (step.user !== null) await checkUser(await root.files(), step.user);
   root.closeFiles();
   const stop = () => void containers.kill(root.id).catch(() => {});
@@ -83,6 +83,20 @@ async function checkUser(files: FileSession, user: string): Promise<void> {
     if (!isFileError(error)) throw error;
     throw new AppError("INVALID_ARGUMENT", `USER ${user.slice(0, 100)}: ${error.message}`);
   });
+}
+
+/** Throws INVALID_ARGUMENT if a directory of a secret is a link: it could lead into a cache, where the secret's link would stay. */
+async function checkParents(files: FileSession, target: string): Promise<void> {
+  const parts = target.split("/").slice(1, -1);
+  for (let count = 1; count <= parts.length; count++) {
+    const path = parts.slice(0, count).join("/");
+    const found = await files.stat(path).catch(absent);
+    if (found === null) return;
+    if (found.type === "directory") continue;
+    throw new AppError("INVALID_ARGUMENT", `directory of the secret target is a ${found.type}: /${path}`, {
+      details: { received: target },
+    });
+  }
 }
 
 function isGiven({ id, is_required }: SecretMount, { secrets }: CommandOptions): boolean {

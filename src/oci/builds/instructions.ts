@@ -4,7 +4,7 @@
  * I1. What is not supported is refused with the number of its line. Nothing is passed over in silence but MAINTAINER.
  */
 import { type Flag, type HereDocument, invalidLine, type RawInstruction, splitWords } from "./build-file.ts";
-import { type RunMount, runMount } from "./mounts.ts";
+import { checkNested, type RunMount, runMount } from "./mounts.ts";
 
 /** A command as arguments, or as a line for the stage's shell. */
 export type Command = { readonly argv: readonly string[] } | { readonly line: string };
@@ -172,6 +172,7 @@ function run(raw: RawInstruction, escape_char: string): Meaning {
       throw invalidLine(raw.line, `RUN --${name}${value === null ? "" : `=${value}`} is not supported`);
     }
   }
+  checkNested(mounts, raw.line);
   return { kind: "run", command: runCommand(raw, escape_char), mounts, has_network };
 }
 

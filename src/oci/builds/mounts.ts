@@ -1,5 +1,6 @@
 /** `RUN --mount=…`: caches, secrets and tmpfs. */
 import { LIMITS } from "../../base/limits.ts";
+import { isBelow, nestedTargets, plainPath, targetProblem } from "../../base/mount-targets.ts";
 import { invalidLine } from "./build-file.ts";
 
 export type RunMount =
@@ -23,7 +24,8 @@ const KEYS: Readonly<Record<string, readonly string[]>> = {
   secret: ["type", "id", "target", "dst", "destination", "required", "mode", "uid", "gid", "env"],
   tmpfs: ["type", "target", "dst", "destination", "size"],
 };
-const PATH = /^\/[^\0]*$/;
+/** Directory in memory that holds the secrets of a command. */
+export const SECRETS = "/run/secrets";
 const ID = /^[\w.-]{1,128}$/;
 const VARIABLE = /^[A-Za-z_]\w*$/;
 
@@ -41,17 +43,42 @@ export function runMount(text: string, line: number): RunMount {
   const wrong = [...fields.keys()].find((key) => !known.includes(key));
   if (wrong !== undefined) throw refuse(`${wrong.slice(0, 40)} of type=${type} is not supported`);
   const given = fields.get("target") ?? fields.get("dst") ?? fields.get("destination") ?? null;
-  if (given !== null && (!PATH.test(given) || given.split("/").includes("..") || given.includes("$"))) {
+  if (given !== null && (!given.startsWith("/") || given.includes("$"))) {
     throw refuse(`target must be an absolute path without variables: '${given.slice(0, 100)}'`);
   }
-  if (type === "secret") return secretMount(fields, given, refuse);
-  if (given === null) throw refuse(`type=${type} needs a target`);
-  const target = given.replace(/\/+$/, "");
-  if (target === "" || Buffer.byteLength(target) > LIMITS.path_bytes_max) throw refuse("malformed target");
+  const target = given === null ? null : (plainPath(given) ?? given);
+  const problem = target === null ? null : targetProblem(target);
+  if (problem !== null) throw refuse(`target ${problem}: '${(given ?? "").slice(0, 100)}'`);
+  if (type === "secret") return secretMount(fields, target, refuse);
+  if (target === null) throw refuse(`type=${type} needs a target`);
   if (type === "tmpfs") return { type, target };
   const id = fields.get("id") ?? target;
   if (id.length > LIMITS.build_cache_id_length_max) throw refuse("id is too long");
   return { type: "cache", id, target };
+}
+
+/**
+ * Throws INVALID_ARGUMENT for a cache or secret at or below another: the content of a cache is the tenant's, and what lies in it
+ * stays. A directory in memory may hold both.
+ */
+export function checkNested(mounts: readonly RunMount[], line: number): void {
+  const refuse = (inner: string, outer: string) =>
+    invalidLine(
+      line,
+      `RUN --mount: target must not be at or below another mount: '${inner.slice(0, 100)}' in '${outer.slice(0, 100)}'`,
+    );
+  const targets = mounts.flatMap(({ type, target }) => (type === "tmpfs" || target === null ? [] : [target]));
+  const nested = nestedTargets(targets);
+  if (nested !== null) throw refuse(nested.inner, nested.outer);
+  const hasFiles = mounts.some(({ type, target }) => type === "secret" && target !== null);
+  const inMemory = mounts.flatMap((mount) => (mount.type === "tmpfs" ? [mount.target] : []));
+  for (const path of hasFiles ? [...inMemory, SECRETS] : inMemory) {
+    const outer = mounts.find(({ type, target }) => type === "cache" && target !== null && isBelow(path, target));
+    if (outer !== undefined) throw refuse(path, outer.target ?? "");
+  }
+  if (!hasFiles) return;
+  const inside = mounts.find(({ type, target }) => type !== "secret" && target !== null && isBelow(target, SECRETS));
+  if (inside !== undefined) throw refuse(inside.target ?? "", SECRETS);
 }
 
 function secretMount(
@@ -63,7 +90,7 @@ function secretMount(
   if (!ID.test(id)) throw refuse(`type=secret needs the id of a secret: '${id.slice(0, 100)}'`);
   const variable = fields.get("env") ?? null;
   if (variable !== null && !VARIABLE.test(variable)) throw refuse("env is not a name of a variable");
-  const target = given ?? (variable === null ? `/run/secrets/${id}` : null);
+  const target = given ?? (variable === null ? `${SECRETS}/${id}` : null);
   const number = (key: string, base: number, otherwise: number) => {
     const text = fields.get(key);
     if (text === undefined) return otherwise;

@@ -13,12 +13,12 @@ export interface BootedEngine {
   readonly config: Config;
 }
 
-/** Runs `cases` on one engine with this OCI runtime, and expects that it leaves nothing. */
-export function describeEngine(oci_runtime: string, cases: (booted: BootedEngine) => void): void {
+/** Runs `cases` on one engine with this OCI runtime and helper, and expects that it leaves nothing. */
+export function describeEngine(oci_runtime: string, cases: (booted: BootedEngine) => void, minit?: string): void {
   describe(`the engine on ${oci_runtime}`, () => {
     const data_dir = realpathSync(mkdtempSync("/var/tmp/hearth-engine-"));
     const config = engineConfig([...ownNetworkFlags(data_dir), "--oci-runtime", oci_runtime]);
-    const engine = engineOf(config);
+    const engine = engineOf(config, undefined, minit);
     const groups = () => listGroups(detectCgroupMode(), "").filter((name) => name === `hearth-${config.host_tag}`);
 
     beforeAll(async () => {

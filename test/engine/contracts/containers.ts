@@ -65,8 +65,8 @@ export function containersContract({ engine }: BootedEngine): void {
   it("tells the end of a command that is over at once, later too", async () => {
     const end = await ended("brief", ["sh", "-c", "exit 3"]);
     expect(end).toMatchObject({ exit_code: 3, signal: 0, asked: false, has_command: true, is_started: true });
-    expect(containers.exit("brief")).toEqual(end);
-    expect(containers.exit("unknown")).toBeNull();
+    expect(await containers.exit("brief")).toEqual(end);
+    expect(await containers.exit("unknown")).toBeNull();
     expect(await ended("missing", ["no-such-command"])).toMatchObject({ exit_code: 127, is_started: false });
   });
 

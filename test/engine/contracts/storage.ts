@@ -66,7 +66,7 @@ export function storageContract(open: () => Promise<OpenedPool>): void {
     }
     await expect(pool.create("other" as "volumes", "a", null)).rejects.toThrow(/Invalid argument/);
     expect(await ground.sh(`cd ${path}; find . -mindepth 1 | sort | tr '\\n' ' '`)).toBe(
-      "./code ./containers ./contexts ./snapshots ./volumes",
+      "./code ./containers ./contexts ./logs ./snapshots ./volumes",
     );
     await pool.create("volumes", "x".repeat(64), null);
     await pool.remove("volumes", "x".repeat(64));
