@@ -1,5 +1,5 @@
 /** Shared parts of the verbs of the function concern. */
-import type { Caller } from "../base/caller.ts";
+import { type Caller, lacksScope, type Scope } from "../base/caller.ts";
 import type { Clock } from "../base/clock.ts";
 import type { KeyedMutex } from "../base/concurrency.ts";
 import type { Ids } from "../base/ids.ts";
@@ -13,14 +13,30 @@ import type { Store } from "../store/store.ts";
 import type { Classes } from "./classes.ts";
 import type { Groups } from "./groups.ts";
 import type { FunctionRows } from "./rows.ts";
-import type { FunctionRecord } from "./schema.ts";
+import type { FunctionRecord, Smoke } from "./schema.ts";
 import type { TargetCache } from "./target.ts";
 import type { Checks } from "./versions/checks.ts";
 import type { VersionImages } from "./versions/images.ts";
 import type { Proving } from "./versions/proving.ts";
 
 /** The tenant and the credential that make a version. */
-export type Author = Pick<Caller, "tenant_id" | "key_id">;
+export type Author = Pick<Caller, "tenant_id" | "key_id" | "scopes">;
+
+/** A smoke call is a call: throws FORBIDDEN without the scope `invoke`. */
+export function checkSmoke({ scopes }: Pick<Author, "scopes">, smoke: Smoke | null | undefined): void {
+  if (smoke != null && !scopes.includes("invoke")) throw lacksScope("invoke");
+}
+
+/** Scopes that code may be given: it must not manage keys, by which it would stay in the API past its call. */
+const API_SCOPES: readonly Scope[] = ["read", "invoke", "write"];
+
+/** Returns the scopes that the calls of a version have in the API: at most those of its maker. */
+export function apiScopes(
+  { scopes }: Pick<Author, "scopes">,
+  { api_access }: Pick<FunctionRecord, "api_access">,
+): Scope[] {
+  return api_access ? API_SCOPES.filter((scope) => scopes.includes(scope)) : [];
+}
 
 /** The parts that every verb uses. */
 export interface FunctionParts {

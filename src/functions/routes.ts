@@ -13,6 +13,7 @@ import type { Call } from "./calls/calling.ts";
 import type { Invoker } from "./calls/invoke.ts";
 import type { Outcome } from "./calls/outcome.ts";
 import { functionsGuide, functionsHealth } from "./guide.ts";
+import { checkSmoke } from "./parts.ts";
 import { functionPool, functionPools, functionsReadiness, poolStats } from "./pool-schema.ts";
 import type { Invocations } from "./records/invocations.ts";
 import { SAMPLES } from "./samples.ts";
@@ -195,7 +196,10 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
       response: functionRecord,
       errors: ["NOT_FOUND", "WRONG_STATE", "HANDLER_FAILED", "START_FAILED", "CAPACITY_FULL", "QUOTA_EXCEEDED"],
       example: { params: ID_EXAMPLE, response: SAMPLES.active },
-      handler: ({ caller, params, body }) => functions.deploy(caller.tenant_id, params.function_id, body.smoke ?? null),
+      handler: ({ caller, params, body: { smoke = null } }) => {
+        checkSmoke(caller, smoke);
+        return functions.deploy(caller.tenant_id, params.function_id, smoke);
+      },
     });
   return [
     route({
@@ -271,6 +275,7 @@ function versionRoutes({ functions, operations, snapshot_versions }: FunctionRou
       example: { params: ID_EXAMPLE, body: { handler: "echo good day, $(cat)" }, response: SAMPLES.updated },
       handler: (request) => {
         const { caller, params, body } = request;
+        checkSmoke(caller, body.smoke);
         return functions.versions.update(caller, params.function_id, body, request);
       },
     }),
@@ -295,6 +300,7 @@ function versionRoutes({ functions, operations, snapshot_versions }: FunctionRou
       example: { params: ID_EXAMPLE, body: { snapshot_id: "{snapshot_id}" }, response: SAMPLES.handle },
       handler: async ({ caller, params, query, body, once, signal }) => {
         const { tenant_id } = caller;
+        checkSmoke(caller, body.smoke);
         const operation = await snapshot_versions.accept(caller, params.function_id, body, once);
         return operations.answer(tenant_id, operation, {
           execution: query.execution ?? "async",

@@ -1,4 +1,5 @@
 /** Functions and their versions in the store: the SQL of this concern, and rows turned into records. */
+import type { Scope } from "../base/caller.ts";
 import type { EpochSeconds } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -46,6 +47,8 @@ export interface NewVersion {
   /** Id of the image that the version's instances are made from, for good. */
   readonly image: string;
   readonly settings: ImageSettings | null;
+  /** Scopes that its calls have in the API. */
+  readonly api_scopes: readonly Scope[];
   /** Credential of who makes it (`Caller.key_id`), and a note. */
   readonly by: string;
   readonly note: string | null;
@@ -58,10 +61,10 @@ const SELECT = `SELECT f.seq, f.id, f.tenant_id, f.cluster_id, f.name, f.descrip
   f.min_instances, f.max_instances, f.cleanup_on_exit, f.created_at, f.updated_at, f.last_invoked_at,
   f.invocation_count, f.error_count, f.error_message, f.concurrency_limit, f.api_access, ${NODE_ID}, v.handler, v.runtime,
   v.environment, v.memory_limit_mb, v.cpu_limit_percent, v.timeout_seconds, v.working_directory, v.image, v.code,
-  v.options, (SELECT size_bytes FROM code WHERE tenant_id = f.tenant_id AND digest = v.code) AS code_size_bytes ${FROM}`;
+  v.options, v.api_scopes, (SELECT size_bytes FROM code WHERE tenant_id = f.tenant_id AND digest = v.code) AS code_size_bytes ${FROM}`;
 
 const SELECT_VERSION = `SELECT v.version, v.id, v.handler, v.runtime, v.environment, v.memory_limit_mb,
-  v.cpu_limit_percent, v.timeout_seconds, v.working_directory, v.image, v.code, v.options, v.description, v.created_at,
+  v.cpu_limit_percent, v.timeout_seconds, v.working_directory, v.image, v.code, v.options, v.api_scopes, v.description, v.created_at,
   v.made_by, v.note, (SELECT size_bytes FROM code WHERE tenant_id = ? AND digest = v.code) AS code_size_bytes
   FROM function_versions v WHERE v.function_seq = ?`;
 
@@ -373,6 +376,7 @@ function versionedOf(row: Row): VersionedFields {
     image_id: imageIdOf(textOrNull(row.image)),
     code_sha256: textOrNull(row.code),
     code_size_bytes: numberOrNull(row.code_size_bytes),
+    api_scopes: JSON.parse(String(row.api_scopes)) as Scope[],
   };
 }
 
@@ -412,6 +416,7 @@ export function versioned(from: CreateFunction | FunctionRecord | VersionRecord)
     protocol: from.protocol ?? null,
     code_sha256: from.code_sha256 ?? null,
     code_size_bytes: "code_size_bytes" in from ? from.code_size_bytes : null,
+    api_scopes: "api_scopes" in from ? from.api_scopes : [],
   };
 }
 
@@ -422,8 +427,9 @@ function insertVersion(
   const fields = versioned(from);
   return {
     sql: `INSERT INTO function_versions (function_seq, version, id, handler, runtime, environment, memory_limit_mb,
-      cpu_limit_percent, timeout_seconds, working_directory, image, code, options, note, made_by, description, created_at)
-      SELECT seq, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+      cpu_limit_percent, timeout_seconds, working_directory, image, code, options, api_scopes, note, made_by, description,
+      created_at)
+      SELECT seq, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
         coalesce((SELECT k.name FROM api_keys k WHERE k.id = ? AND k.tenant_id = functions.tenant_id), ?), ?, ?
       FROM functions WHERE id = ?`,
     args: [
@@ -439,6 +445,7 @@ function insertVersion(
       of.image,
       fields.code_sha256,
       optionsText(fields, of.settings),
+      JSON.stringify(of.api_scopes),
       of.note,
       of.by,
       of.by,

@@ -37,6 +37,7 @@ const created: FunctionRecord = {
   max_instances: 10,
   concurrency_limit: null,
   api_access: false,
+  api_scopes: [],
   cleanup_on_exit: true,
   created_at: 1795250210,
   updated_at: 1795250210,

@@ -4,6 +4,7 @@
  */
 import { z } from "zod";
 import { RUNTIME_DEFAULT, RUNTIMES, runtimeOf } from "../../runtimes/index.ts";
+import { SCOPES } from "../base/caller.ts";
 import { LIMITS } from "../base/limits.ts";
 import {
   absolutePath,
@@ -101,6 +102,8 @@ const ABOUT = {
   max_instances: "Maximum number of instances.",
   concurrency_limit: "Maximum number of calls that wait or run at once; null means no limit.",
   api_access: "Gives the handler HEARTH_URL and HEARTH_KEY, to call the API as its tenant.",
+  api_scopes:
+    "Scopes of HEARTH_KEY: those of the key that made the version, without admin; none for a version made without api_access.",
   cleanup_on_exit: "Ends what a call leaves behind (processes, timers, open handles) and empties /tmp and /dev/shm.",
   working_directory:
     "Working directory, an absolute path that exists in the image or below /function; null means /function with code, else that of the image, else /.",
@@ -298,6 +301,7 @@ export const functionRecord = z
     max_instances: z.int().describe(ABOUT.max_instances),
     concurrency_limit: z.int().nullable().describe(ABOUT.concurrency_limit),
     api_access: z.boolean().describe(ABOUT.api_access),
+    api_scopes: z.array(z.enum(SCOPES)).describe(ABOUT.api_scopes),
     cleanup_on_exit: z.boolean().describe(ABOUT.cleanup_on_exit),
     working_directory: z.string().nullable().describe(ABOUT.working_directory),
     created_at: epochSeconds,
@@ -337,6 +341,7 @@ export type VersionedFields = Pick<
   | "protocol"
   | "code_sha256"
   | "code_size_bytes"
+  | "api_scopes"
 >;
 
 /** A version as the API shows it. */
@@ -361,6 +366,7 @@ export const versionRecord = functionRecord
     protocol: true,
     code_sha256: true,
     code_size_bytes: true,
+    api_scopes: true,
     created_at: true,
   })
   .extend({

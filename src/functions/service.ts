@@ -30,7 +30,7 @@ import type { Outcome } from "./calls/outcome.ts";
 import type { Classes } from "./classes.ts";
 import { type FunctionPoolStatus, Groups, type Opening } from "./groups.ts";
 import type { CallObserver } from "./observer.ts";
-import { type Author, type FunctionParts, functionEvent } from "./parts.ts";
+import { type Author, apiScopes, type FunctionParts, functionEvent } from "./parts.ts";
 import type { PoolStats } from "./pool-schema.ts";
 import { guards, refusalOf } from "./quota.ts";
 import { ALL_RECORDS, deleteExpired } from "./records/byte-paging.ts";
@@ -183,15 +183,17 @@ export class Functions {
     });
   }
 
-  async #insert({ tenant_id, key_id }: Author, input: CreateFunction, chosen: MadeImage): Promise<FunctionRecord> {
+  async #insert(author: Author, input: CreateFunction, chosen: MadeImage): Promise<FunctionRecord> {
     const { ids, clock, rows, events, quotas } = this.#parts;
+    const { tenant_id, key_id: by } = author;
     const { image, settings, use } = chosen;
+    const api_scopes = apiScopes(author, input);
     const id = ids.next("fn");
     const now = toEpochSeconds(clock.epochMs());
     failpoint("functions.create.begun");
     const statements = rows.insert(
       tenant_id,
-      { id, version_id: ids.next("fv"), image, settings, now, by: key_id, note: input.note ?? null },
+      { id, version_id: ids.next("fv"), image, settings, api_scopes, now, by, note: input.note ?? null },
       { ...input, ...chosen.fields },
     );
     const made = { id, name: input.name, version: 1 };

@@ -364,4 +364,18 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
       END`,
     ],
   },
+  {
+    version: 24,
+    statements: [
+      // Scopes that the calls of a version have in the API, as JSON.
+      "ALTER TABLE function_versions ADD COLUMN api_scopes TEXT NOT NULL DEFAULT '[]'",
+      // Earlier versions have what each key of their maker's name has; all that code may have if no such key is left.
+      `UPDATE function_versions SET api_scopes = (
+        SELECT json_group_array(code.value) FROM json_each('["read","invoke","write"]') AS code WHERE NOT EXISTS (
+          SELECT 1 FROM api_keys WHERE api_keys.name = function_versions.made_by
+            AND tenant_id = (SELECT tenant_id FROM functions WHERE seq = function_versions.function_seq)
+            AND NOT EXISTS (SELECT 1 FROM json_each(api_keys.scopes) AS held WHERE held.value = code.value)))
+        WHERE function_seq IN (SELECT seq FROM functions WHERE api_access = 1)`,
+    ],
+  },
 ];

@@ -157,6 +157,24 @@ describe("a tenant", () => {
     await user.call("DELETE", `/api/functions/${id}`);
   });
 
+  it("binds functions by keys that may call them", async () => {
+    await deploy(user, { name: "called", handler: "cat" });
+    const path = "/api/icc/bindings";
+    const keyWith = async (scopes: readonly string[]) => {
+      const keys = `/api/tenants/${user.tenant_id}/api-keys`;
+      const { body } = await daemon.call("POST", keys, { name: scopes.join(), scopes });
+      return { "x-api-key": body.key };
+    };
+    const [write, both] = [await keyWith(["write"]), await keyWith(["invoke", "write"])];
+    for (const fields of [{ subject: "queue:called" }, { message_type: "*" }]) {
+      const refused = await daemon.call("POST", path, { function: "called", ...fields }, write);
+      expect([refused.status, refused.body.details.expected]).toEqual([403, ["invoke"]]);
+      const { status, body } = await daemon.call("POST", path, { function: "called", ...fields }, both);
+      expect(status).toBe(201);
+      expect((await daemon.call("DELETE", `${path}/${body.binding_id}`, undefined, write)).status).toBe(200);
+    }
+  });
+
   it("deletes a function with its bindings: another of its name is not called", async () => {
     const id = await deploy(user, { name: "gone", handler: "cat; sleep 1" });
     const queue = await bind(user, { function: id, subject: "queue:gone" });

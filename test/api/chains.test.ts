@@ -113,6 +113,109 @@ describe("a function with api_access", () => {
   });
 });
 
+describe("a key with few scopes", () => {
+  /** Calls the API as a new key with these scopes. */
+  const as = async (scopes: readonly string[]) => {
+    const made = (await daemon.call("POST", "/api/api-keys", { name: scopes.join(), scopes })).body;
+    return async (method: string, path: string, body?: unknown) => {
+      const { status, body: answer } = await daemon.call(method, path, body, { "x-api-key": made.key });
+      return { ...answer, code: status };
+    };
+  };
+  /** What the token of a call may do: read, invoke and write. */
+  const handler = ["/api/functions", "/api/functions/invoke/target -d {}", "/api/functions -d {}"]
+    .map((asked) => `curl -s -o /dev/null -w "%{http_code} " -H "X-Api-Key: $HEARTH_KEY" $HEARTH_URL${asked}`)
+    .join("; ");
+  const ALL = "200 200 422 ";
+  const WRITE = "403 403 422 ";
+  const refused = (scope: string) => ({ code: 403, error: expect.stringContaining(`lacks the scope '${scope}'`) });
+  let write: Awaited<ReturnType<typeof as>>;
+  beforeAll(async () => {
+    write = await as(["write"]);
+    await daemon.deploy({ name: "target", handler: "cat" });
+  });
+
+  it("gets no more by a function that it makes, in whichever way", async () => {
+    const { id, api_scopes } = await write("POST", "/api/functions", { name: "made", handler, api_access: true });
+    expect(api_scopes).toEqual(["write"]);
+    expect((await write("POST", `/api/functions/${id}/deploy`, {})).code).toBe(200);
+    expect((await daemon.invoke("made")).stdout).toBe(WRITE);
+    // Its deployment, activation and call by a key with all scopes give it none.
+    await daemon.call("POST", `/api/functions/${id}/pause`);
+    await daemon.call("POST", `/api/functions/${id}/resume`, {});
+    expect((await daemon.invoke("made")).stdout).toBe(WRITE);
+    const functions = [{ name: "deployed", handler, api_access: true }];
+    expect((await write("POST", "/api/functions/deployments", { functions })).code).toBe(200);
+    expect((await daemon.invoke("deployed")).stdout).toBe(WRITE);
+    // What such a call makes has no more than the call.
+    const maker = `curl -s -X POST -H "X-Api-Key: $HEARTH_KEY" -H "Content-Type: application/json" $HEARTH_URL/api/functions -d @-`;
+    await write("POST", "/api/functions/deployments", {
+      functions: [{ name: "maker", handler: maker, api_access: true }],
+    });
+    const nested = await daemon.invoke("maker", { payload: { name: "nested", handler, api_access: true } });
+    expect(JSON.parse(nested.stdout)).toMatchObject({ name: "nested", api_scopes: ["write"] });
+  });
+
+  it("gets no more by a version of another's function, and leaves that version its scopes", async () => {
+    const { id } = await daemon.deploy({ name: "theirs", handler, api_access: true });
+    const path = `/api/functions/${id}`;
+    expect((await daemon.invoke("theirs")).stdout).toBe(ALL);
+    expect(await write("PUT", path, { timeout_seconds: 20 })).toMatchObject({ version: 2, api_scopes: ["write"] });
+    expect((await daemon.invoke("theirs")).stdout).toBe(WRITE);
+    expect(await write("POST", `${path}/rollback`, { version: 1 })).toMatchObject({
+      version: 1,
+      api_scopes: ["read", "invoke", "write"],
+    });
+    expect((await daemon.invoke("theirs")).stdout).toBe(ALL);
+    const { versions } = (await daemon.call("GET", `${path}/versions`)).body;
+    expect(versions.map((one: { api_scopes: string[] }) => one.api_scopes.length)).toEqual([1, 3]);
+    // The same deployment makes no version, unless its key has scopes that the version lacks.
+    const same = { functions: [{ name: "theirs", handler, api_access: true }] };
+    expect(await write("POST", "/api/functions/deployments", same)).toMatchObject({
+      functions: [{ action: "unchanged" }],
+    });
+    await write("PUT", path, { timeout_seconds: 30 });
+    const { body } = await daemon.call("POST", "/api/functions/deployments", same);
+    const changes = [{ field: "api_scopes", from: ["write"], to: ["read", "invoke", "write"] }];
+    expect(body.functions).toMatchObject([{ action: "updated", version: 4, changes }]);
+    expect((await daemon.invoke("theirs")).stdout).toBe(ALL);
+  });
+
+  it("gives no scopes to a version that was made without api_access", async () => {
+    const { id } = await daemon.deploy({ name: "harmless", handler });
+    await write("PUT", `/api/functions/${id}`, { api_access: true });
+    const back = await write("POST", `/api/functions/${id}/rollback`, { version: 1 });
+    expect(back).toMatchObject({ version: 1, api_access: true, api_scopes: [] });
+    expect((await daemon.invoke("harmless")).stdout).toBe("403 403 403 ");
+  });
+
+  it("changes no call that may do more than the key", async () => {
+    await daemon.deploy({ name: "reader", handler, api_access: true });
+    const asked = { environment: { BASH_ENV: "/dev/null" } };
+    const both = await as(["invoke", "write"]);
+    expect(await both("POST", "/api/functions/invoke/reader", asked)).toMatchObject(refused("read"));
+    expect(await both("POST", "/api/functions/invoke/reader", {})).toMatchObject({ code: 200, stdout: ALL });
+    const all = await as(["read", "invoke", "write"]);
+    expect(await all("POST", "/api/functions/invoke/reader", asked)).toMatchObject({ code: 200 });
+  });
+
+  it("makes no calls by a smoke call without the scope invoke", async () => {
+    const { id } = await daemon.deploy({ name: "smoked", handler: "cat" });
+    const smoke = { payload: "x" };
+    for (const [method, path, body] of [
+      ["POST", `/api/functions/${id}/deploy`, { smoke }],
+      ["POST", `/api/functions/${id}/resume`, { smoke }],
+      ["PUT", `/api/functions/${id}`, { smoke }],
+      ["POST", "/api/functions/deployments", { functions: [{ name: "smoked", handler: "cat", smoke }] }],
+      ["POST", `/api/functions/${id}/versions`, { snapshot_id: "snap_0", smoke }],
+    ] as const) {
+      expect(await write(method, path, body), path).toMatchObject(refused("invoke"));
+    }
+    const both = await as(["invoke", "write"]);
+    expect((await both("POST", `/api/functions/${id}/deploy`, { smoke })).code).toBe(200);
+  });
+});
+
 describe("calls in flight", () => {
   it("beyond a function's concurrency_limit are refused at once, others are not", async () => {
     const handler = 'sleep "$(cat)"';

@@ -23,7 +23,8 @@ const routes: Route[] = [
   }),
 ];
 
-const request = { tenant_id: "t", function_id: "fn_a", invocation_id: "inv_1", depth: 0, expires_ms: 1_500 };
+const scopes = ["read", "invoke", "write"] as const;
+const request = { tenant_id: "t", function_id: "fn_a", invocation_id: "inv_1", scopes, depth: 0, expires_ms: 1_500 };
 
 describe("the inner listener", () => {
   const serve = serving();

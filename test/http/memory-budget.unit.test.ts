@@ -233,7 +233,8 @@ describe("a listener", () => {
     });
     const { server } = await serve([notes], {}, { authenticator: tokens });
     const expires_ms = systemClock.monotonicMs() + 60_000;
-    const token = tokens.issue({ tenant_id: "t", function_id: "f", invocation_id: "i", depth: 0, expires_ms });
+    const of = { tenant_id: "t", function_id: "f", invocation_id: "i", scopes: ["write"] } as const;
+    const token = tokens.issue({ ...of, depth: 0, expires_ms });
     const text = post(JSON.stringify({ text: "late" }), `X-Api-Key: ${token}\r\nExpect: 100-continue\r\n`);
     const [head = "", late = ""] = text.split("\r\n\r\n");
     const client = await rawClient(server.port);

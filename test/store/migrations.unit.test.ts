@@ -334,3 +334,47 @@ describe("a store of schema 20", () => {
     expect(await store.read("SELECT name FROM secrets")).toEqual([]);
   });
 });
+
+describe("a store of schema 23", () => {
+  const scratch = scratchStores();
+
+  it("gives the calls of earlier versions what each key of their maker's name has", async () => {
+    const { open } = scratch();
+    const old = open({ migrations: MIGRATIONS.filter(({ version }) => version <= 23) });
+    const key = (id: string, tenant_id: string, name: string, scopes: readonly string[]) => ({
+      sql: `INSERT INTO api_keys (id, tenant_id, name, secret_sha256, scopes, created_at) VALUES (?, ?, ?, ?, ?, 1)`,
+      args: [id, tenant_id, name, id, JSON.stringify(scopes)],
+    });
+    const madeBy = (name: string | null, i: number) => ({
+      sql: "UPDATE function_versions SET made_by = ? WHERE function_seq = 1 AND version = ?",
+      args: [name, i + 1],
+    });
+    await writeFunction(old, 1, 5);
+    await writeFunction(old, 2, 1);
+    await old.write([
+      ...["a", "b"].map((id) => ({
+        sql: "INSERT INTO tenants (id, name, created_at) VALUES (?, ?, 1)",
+        args: [id, id],
+      })),
+      { sql: "UPDATE functions SET api_access = 1, tenant_id = 'a' WHERE seq = 1" },
+      key("key_1", "a", "full", ["read", "invoke", "write", "admin"]),
+      key("key_2", "a", "ci", ["write"]),
+      key("key_3", "a", "two", ["invoke", "write"]),
+      key("key_4", "a", "two", ["read", "write"]),
+      key("key_5", "b", "gone", ["write"]),
+      ...["full", "ci", "two", "gone", null].map(madeBy),
+    ]);
+    await old.close();
+    const rows = await open().read(
+      "SELECT function_seq, api_scopes FROM function_versions ORDER BY function_seq, version",
+    );
+    expect(rows.map(({ function_seq, api_scopes }) => [function_seq, JSON.parse(String(api_scopes))])).toEqual([
+      [1, ["read", "invoke", "write"]],
+      [1, ["write"]],
+      [1, ["write"]],
+      [1, ["read", "invoke", "write"]],
+      [1, ["read", "invoke", "write"]],
+      [2, []],
+    ]);
+  });
+});

@@ -52,12 +52,12 @@ describe("a store of two nodes", () => {
     await store.write([
       ...one.insert(
         "a",
-        { id: "fn_1", version_id: "fv_1", image: "x", settings: null, now: 1, by: "k", note: null },
+        { id: "fn_1", version_id: "fv_1", image: "x", settings: null, api_scopes: [], now: 1, by: "k", note: null },
         input("f"),
       ),
       ...two.insert(
         "a",
-        { id: "fn_2", version_id: "fv_2", image: "x", settings: null, now: 1, by: "k", note: null },
+        { id: "fn_2", version_id: "fv_2", image: "x", settings: null, api_scopes: [], now: 1, by: "k", note: null },
         input("g"),
       ),
     ]);

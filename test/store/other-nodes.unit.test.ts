@@ -152,7 +152,16 @@ describe("a node of two", () => {
   describe("beside another's function", () => {
     const input = createFunction.parse({ name: "f", handler: "cat" });
     beforeEach(async () => {
-      const made = { id: "fn_1", version_id: "fv_1", image: "x", settings: null, now: 1, by: "k", note: null };
+      const made = {
+        id: "fn_1",
+        version_id: "fv_1",
+        image: "x",
+        settings: null,
+        api_scopes: [],
+        now: 1,
+        by: "k",
+        note: null,
+      };
       await store.write(new FunctionRows(store, ONE).insert("a", made, input));
     });
 
@@ -173,7 +182,7 @@ describe("a node of two", () => {
         queue_max: 1,
         observer: untouched(),
       });
-      const author = { tenant_id: "a", key_id: "k" };
+      const author = { tenant_id: "a", key_id: "k", scopes: [] };
       const verbs: readonly (() => Promise<unknown>)[] = [
         () => functions.deploy("a", "fn_1"),
         () => functions.pause("a", "fn_1"),

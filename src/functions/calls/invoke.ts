@@ -2,7 +2,7 @@
  * Hot path. One invocation: from a target and a request to a committed record. The answer leaves after the commit.
  */
 import type { Pool } from "../../../pool/index.ts";
-import type { Caller } from "../../base/caller.ts";
+import type { Caller, Scope } from "../../base/caller.ts";
 import type { Clock } from "../../base/clock.ts";
 import { toEpochSeconds } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
@@ -35,23 +35,28 @@ function tooDeep(): AppError {
   });
 }
 
-/**
- * Returns the field that lets a handler do or read more than a caller who only invokes; null if none does. Variables of a
- * call can make a handler run anything (`BASH_ENV`, `NODE_OPTIONS`, another `HEARTH_URL`): use the token of its call, or
- * print its secrets.
- */
-function guardedBy(record: FunctionRecord): "api_access" | "secrets" | null {
-  if (record.api_access) return "api_access";
-  return secretNames(record).length > 0 ? "secrets" : null;
+/** A field that lets a handler do or read more than a caller who only invokes, and what a caller needs to change the handler. */
+interface Guard {
+  readonly field: "api_access" | "secrets";
+  readonly scopes: readonly Scope[];
 }
 
-function mayNotSetVariables({ name }: FunctionRecord, field: "api_access" | "secrets"): AppError {
+/**
+ * Returns what guards the variables of a call; null: any caller may set them. Variables can make a handler run anything
+ * (`BASH_ENV`, `NODE_OPTIONS`, another `HEARTH_URL`): use the token of its call, or print its secrets.
+ */
+function guardOf(record: FunctionRecord): Guard | null {
+  if (record.api_access) return { field: "api_access", scopes: ["write", ...record.api_scopes] };
+  return secretNames(record).length > 0 ? { field: "secrets", scopes: ["write"] } : null;
+}
+
+function mayNotSetVariables({ name }: FunctionRecord, { field }: Guard, lacking: Scope): AppError {
   return new AppError(
     "FORBIDDEN",
-    `the key lacks the scope 'write', required to set variables of '${name}' because of its ${field}`,
+    `the key lacks the scope '${lacking}', required to set variables of '${name}' because of its ${field}`,
     {
-      details: { expected: ["write"] },
-      hint: "send the values in the payload, or use a key with the scope write",
+      details: { expected: [lacking] },
+      hint: `send the values in the payload, or use a key with the scope ${lacking}`,
     },
   );
 }
@@ -197,9 +202,10 @@ export class Invoker {
   ): Promise<Outcome> {
     const { record } = target;
     if (!functionStates.can(record.state, "invoke")) throw wrongState(record.state);
-    if (!scopes.includes("write") && Object.keys(environment).length > 0) {
-      const field = guardedBy(record);
-      if (field !== null) throw mayNotSetVariables(record, field);
+    if (Object.keys(environment).length > 0) {
+      const guard = guardOf(record);
+      const lacking = guard?.scopes.find((scope) => !scopes.includes(scope));
+      if (guard !== null && lacking !== undefined) throw mayNotSetVariables(record, guard, lacking);
     }
     const depth = parent === null ? 0 : parent.depth + 1;
     if (depth > LIMITS.chain_depth_max) throw tooDeep();

@@ -261,8 +261,8 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
 
   /** A credential that acts for the function's tenant until the call ends. */
   #token({ target: { record }, invocation_id, depth }: Call, expires_ms: number): string {
-    const { tenant_id, id: function_id } = record;
-    return this.#tokens.issue({ tenant_id, function_id, invocation_id, depth, expires_ms });
+    const { tenant_id, id: function_id, api_scopes: scopes } = record;
+    return this.#tokens.issue({ tenant_id, function_id, invocation_id, scopes, depth, expires_ms });
   }
 
   /** The credentials of a tenant's running calls end; those of calls that begin later do not. */

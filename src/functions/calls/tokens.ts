@@ -16,13 +16,12 @@ import { LIMITS } from "../../base/limits.ts";
 /** 5 bits each: as hard to guess as an API key. */
 const TOKEN_RANDOM_LENGTH = 32;
 
-/** All but managing keys: code that was given the API must not be able to stay in it past its call. */
-const TOKEN_SCOPES: readonly Scope[] = ["read", "invoke", "write"];
-
 export interface TokenRequest {
   readonly tenant_id: string;
   readonly function_id: string;
   readonly invocation_id: string;
+  /** Those of its version. */
+  readonly scopes: readonly Scope[];
   /** Invocations above this one in its chain. */
   readonly depth: number;
   /** Monotonic: the deadline of the invocation. */
@@ -42,7 +41,7 @@ export class InvocationTokens implements Authenticator {
   }
 
   /** Throws CAPACITY_FULL when there are too many. Whoever issues revokes, whatever becomes of the call. */
-  issue({ tenant_id, function_id, invocation_id, depth, expires_ms }: TokenRequest): string {
+  issue({ tenant_id, function_id, invocation_id, scopes, depth, expires_ms }: TokenRequest): string {
     if (this.#callers.size >= this.#tokens_max) this.#dropEnded();
     const token = `hi_${this.#ids.random(TOKEN_RANDOM_LENGTH)}`;
     const invocation = { invocation_id, function_id, depth, deadline_ms: expires_ms };
@@ -50,7 +49,7 @@ export class InvocationTokens implements Authenticator {
       tenant_id,
       kind: "invocation",
       key_id: invocation_id,
-      scopes: TOKEN_SCOPES,
+      scopes,
       is_operator: false,
       invocation,
     });

@@ -4,7 +4,7 @@
  */
 import { toEpochSeconds } from "../../base/clock.ts";
 import { AppError, invariant } from "../../base/errors.ts";
-import type { Author, FunctionParts } from "../parts.ts";
+import { type Author, apiScopes, type FunctionParts } from "../parts.ts";
 import { type FunctionRow, versioned } from "../rows.ts";
 import { type FunctionRecord, hasOwnImage } from "../schema.ts";
 import { functionStates } from "../states.ts";
@@ -93,10 +93,12 @@ export class Deployments {
     const id = ids.next("fn");
     const now = toEpochSeconds(clock.epochMs());
     const by = { by: author.key_id, note: wanted.note ?? null };
-    const made = { id, version_id: ids.next("fv"), settings, now, ...by };
+    const api_scopes = apiScopes(author, wanted);
+    const made = { id, version_id: ids.next("fv"), settings, api_scopes, now, ...by };
     const record: FunctionRecord = {
       ...functionFields(wanted),
       ...versioned(wanted),
+      api_scopes,
       id,
       function_id: id,
       tenant_id: author.tenant_id,
@@ -140,7 +142,11 @@ export class Deployments {
     const fields = { ...functionFields(wanted), ...versioned(wanted) };
     // A new release of the image that all share is no change of the function.
     const isShared = !hasOwnImage(from) && !hasOwnImage(fields);
-    const changes = differences(from, isShared ? { ...fields, image_id: from.image_id } : fields, FIELDS);
+    const api_scopes = apiScopes(author, wanted);
+    // A key with more scopes gives them to the version; one with fewer leaves an equal version as it is.
+    const hasMore = api_scopes.some((scope) => !from.api_scopes.includes(scope));
+    const to = { ...fields, api_scopes, ...(isShared ? { image_id: from.image_id } : {}) };
+    const changes = differences(from, to, hasMore ? [...FIELDS, "api_scopes"] : FIELDS);
     const told = { name, function_id: id, changes };
     if (changes.length > 0) {
       const plan = await nextVersion(this.#parts, author, row, { ...from, ...fields, state: "active" }, wanted, made);

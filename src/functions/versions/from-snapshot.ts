@@ -2,6 +2,7 @@
  * Versions whose files are those of a snapshot: what was tried by hand in a container becomes a function. The snapshot is
  * made an image of the tenant, so that instances of the version start from prepared cells like those of any other image.
  */
+import type { Scope } from "../../base/caller.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { OperationRecord } from "../../operations/schema.ts";
 import type { OperationContext, OperationResult, Operations } from "../../operations/service.ts";
@@ -32,6 +33,8 @@ export interface SnapshotVersionsOptions {
 interface Input {
   readonly function_id: string;
   readonly key_id: string;
+  /** Absent: an earlier program accepted the request. */
+  readonly scopes?: readonly Scope[];
   readonly reference: string;
   readonly version: SnapshotVersion;
 }
@@ -53,7 +56,7 @@ export class SnapshotVersions {
 
   /** Throws NOT_FOUND, INVALID_ARGUMENT, WRONG_STATE, QUOTA_EXCEEDED. */
   async accept(
-    { tenant_id, key_id }: Author,
+    { tenant_id, key_id, scopes }: Author,
     function_id: string,
     version: SnapshotVersion,
     once: Once | null,
@@ -63,7 +66,7 @@ export class SnapshotVersions {
     // One reference for each snapshot of a function: the same request again makes the same image.
     const reference = `localhost/functions/${id.replaceAll("_", "-")}:${version.snapshot_id}`;
     await snapshots.checkImage(tenant_id, version.snapshot_id, reference);
-    const input: Input = { function_id: id, key_id, reference, version };
+    const input: Input = { function_id: id, key_id, scopes, reference, version };
     const target = { type: "function", id };
     return operations.accept(tenant_id, { type: "function.version", target, input, once });
   }
@@ -71,7 +74,7 @@ export class SnapshotVersions {
   async #run(context: OperationContext<Input>): Promise<OperationResult> {
     const { functions, snapshots } = this.#options;
     const { tenant_id, input, signal } = context;
-    const { function_id, key_id, reference, version } = input;
+    const { function_id, key_id, scopes = [], reference, version } = input;
     const { snapshot_id, ...fields } = version;
     if (context.done("image") === undefined) {
       await snapshots.makeImage(tenant_id, snapshot_id, reference, signal);
@@ -81,7 +84,7 @@ export class SnapshotVersions {
     if (done !== undefined) return resultOf(function_id, done.version, reference);
     signal.throwIfAborted();
     const update = { ...fields, image: reference, oci: true };
-    const made = await functions.versions.update({ tenant_id, key_id }, function_id, update, context);
+    const made = await functions.versions.update({ tenant_id, key_id, scopes }, function_id, update, context);
     await context.finish("version", { version: made.current_version });
     return resultOf(function_id, made.current_version, reference);
   }

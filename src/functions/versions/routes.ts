@@ -5,6 +5,7 @@ import { LIMITS } from "../../base/limits.ts";
 import { queryNumber, text } from "../../base/schema.ts";
 import type { CodeStore } from "../../code/service.ts";
 import { route } from "../../http/route.ts";
+import { checkSmoke } from "../parts.ts";
 import { SAMPLES } from "../samples.ts";
 import { functionRecord, versionRecord } from "../schema.ts";
 import type { Functions } from "../service.ts";
@@ -160,6 +161,7 @@ export function codeRoutes({ functions, code }: CodeRoutesOptions) {
       },
       handler: async (request) => {
         const { caller, body } = request;
+        for (const { smoke } of body.functions) checkSmoke(caller, smoke);
         const how = { is_dry_run: body.dry_run };
         return { functions: await functions.deployments.apply(caller, body.functions, how, request) };
       },

@@ -1,4 +1,5 @@
 /** The routes of function bindings. */
+import { lacksScope } from "../../base/caller.ts";
 import { acknowledgement } from "../../base/schema.ts";
 import { route } from "../../http/route.ts";
 import * as shapes from "./schema.ts";
@@ -21,13 +22,18 @@ export function bindingRoutes({ bindings }: { readonly bindings: Bindings }) {
       auth: "tenant",
       scope: "write",
       operation: "bindFunction",
-      summary: "Calls a function for each message of a queue, of another address or of a type from now on.",
+      summary:
+        "Calls a function for each message of a queue, of another address or of a type from now on; needs the scope invoke too.",
       status: 201,
       body: shapes.bindFunction,
       response: shapes.bindingRecord,
       errors: ["NOT_FOUND", "QUOTA_EXCEEDED"],
       example: { body: { function: "{function_id}", subject: "queue:work" }, response: SAMPLE },
-      handler: ({ caller, body }) => bindings.create(caller.tenant_id, body),
+      handler: ({ caller, body }) => {
+        // A binding goes on calling for its maker.
+        if (!caller.scopes.includes("invoke")) throw lacksScope("invoke");
+        return bindings.create(caller.tenant_id, body);
+      },
     }),
     route({
       method: "GET",

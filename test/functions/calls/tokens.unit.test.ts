@@ -9,11 +9,12 @@ const open = (tokens_max?: number) => {
   const clock: Clock = { epochMs: () => 0, monotonicMs: () => time.now_ms, after: () => () => {} };
   return { time, tokens: new InvocationTokens(randomIds(), clock, tokens_max) };
 };
-const request = { tenant_id: "t", function_id: "fn_a", invocation_id: "inv_1", depth: 2, expires_ms: 1_500 };
+const scopes = ["read", "write"] as const;
+const request = { tenant_id: "t", function_id: "fn_a", invocation_id: "inv_1", scopes, depth: 2, expires_ms: 1_500 };
 const refused = expect.objectContaining({ code: "UNAUTHORIZED", message: "invalid credential" });
 
 describe("the token of an invocation", () => {
-  it("names its tenant and its invocation", async () => {
+  it("names its tenant and its invocation, and has the scopes of its version", async () => {
     const { tokens } = open();
     const token = tokens.issue(request);
     expect(token).toMatch(/^hi_[0-9a-z]{32}$/);
@@ -22,7 +23,7 @@ describe("the token of an invocation", () => {
       key_id: "inv_1",
       kind: "invocation",
       is_operator: false,
-      scopes: ["read", "invoke", "write"],
+      scopes,
       invocation: { invocation_id: "inv_1", function_id: "fn_a", depth: 2, deadline_ms: 1_500 },
     };
     expect(tokens.cached(token)).toEqual(caller);
