@@ -222,7 +222,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, desktops, shares, ports, views } = parts;
   const published = makeServices({ ...owned, ...opened, containers, metrics });
   const messaging = makeMessaging({
-    ...{ ...owned, containers, execs, rates, metrics, observer },
+    ...{ ...owned, containers, execs, rates, metrics, observer, audit },
     functions: boundFunctions({ functions, invoker, traces }),
   });
   undo.add(() => messaging.icc.close());

@@ -25,7 +25,7 @@ import { ContainerStates } from "./icc/inside/container-states.ts";
 import type { Self } from "./icc/inside/inside.ts";
 import { Observation } from "./icc/observation.ts";
 import type { MessageStep } from "./icc/observer.ts";
-import { Publishing } from "./icc/publishing.ts";
+import { Publishing, type SentCommand } from "./icc/publishing.ts";
 import { Replies, Waits } from "./icc/replies.ts";
 import { Icc } from "./icc/service.ts";
 import { States } from "./icc/state/service.ts";
@@ -52,6 +52,7 @@ interface Parts {
   readonly metrics: Metrics;
   readonly traces: Traces;
   readonly observer: Pick<Telemetry, "stepped">;
+  readonly audit: { commanded(command: SentCommand): void };
 }
 
 export function makeMessaging(parts: Parts) {
@@ -74,6 +75,7 @@ export function makeMessaging(parts: Parts) {
       return topics.copiesOf(tenant_id, message.to).then((subscribed) => [...subscribed, ...bound]);
     },
     onAction: (tenant_id, inbox) => actions.due({ tenant_id, inbox }),
+    onCommand: (command) => parts.audit.commanded(command),
   });
   const actions = new Actions({
     ...{ bus, clock, log },
@@ -100,7 +102,9 @@ export function makeMessaging(parts: Parts) {
       const { items } = await containers.list(tenant_id, filter, firstPage(count_max));
       return items.map(({ container_id }) => container_id);
     },
-    run: async (tenant_id, container_id, command, signal) => {
+    run: async ({ tenant_id, by, request_id: id }, name, command, signal) => {
+      const { id: container_id } = await containers.row(tenant_id, name);
+      parts.audit.commanded({ tenant_id, container_id, operation: "exec_broadcast", id, by });
       const ran = await execs.run(tenant_id, container_id, execInput(command), signal);
       const { job_id, exit_code, stdout, stderr, timed_out } = ran;
       return { job_id, exit_code, stdout, stderr, timed_out };

@@ -4,7 +4,7 @@ import { LIMITS } from "../base/limits.ts";
 import { epochSeconds, nextCursor, pageQuery, queryNumber } from "../base/schema.ts";
 
 export const AUDIT_RESULTS = ["success", "refused", "failed"] as const;
-const CREDENTIAL_KINDS = ["key", "user", "token", "invocation"] as const;
+const CREDENTIAL_KINDS = ["key", "user", "token", "invocation", "container"] as const;
 
 const auditEntry = z
   .object({
@@ -18,18 +18,22 @@ const auditEntry = z
       .string()
       .nullable()
       .describe(
-        "Id of the API key or of the user's login, also if a token of it was sent; id of the invocation whose token was sent; or subject of an external token.",
+        "Id of the API key or of the user's login, also if a token of it was sent; id of the invocation whose token was sent; subject of an external token; or id of the container that sent a command by its socket.",
       ),
     key_name: z.string().nullable().describe("Name of the API key; null once it is revoked."),
     address: z.string().nullable().describe("Address of the client; for calls from a handler, of its instance."),
-    method: z.string().describe("Method of the request."),
-    route: z.string().describe("Pattern of the route."),
-    operation: z.string().describe("Name of the operation in the API description."),
+    method: z.string().describe("Method of the request; SEND: a command for a container."),
+    route: z.string().describe("Pattern of the route; icc: a command for a container."),
+    operation: z
+      .string()
+      .describe(
+        "Name of the operation in the API description; of a command its payload kind, such as exec_command, or exec_broadcast.",
+      ),
     target: z.string().nullable().describe("Path parameters and the id of the created resource, joined by slashes."),
     status: z.int().describe("HTTP status of the response."),
     result: z.enum(AUDIT_RESULTS).describe("refused: status 4xx; failed: all other errors, also during a response."),
     error_code: z.string().nullable().describe("Error code; null for a success."),
-    request_id: z.string().describe("X-Request-Id of the response."),
+    request_id: z.string().describe("X-Request-Id of the response; of a message its msg_id."),
     suppressed_count: z
       .int()
       .describe(

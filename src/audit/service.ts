@@ -14,6 +14,8 @@
  * A6. Eviction of changes merges them: the newest of a key and operation stays and counts those before it. So no number of
  *     later changes hides that a key did something; it hides only when and to which target. The calls of handlers count as
  *     one key. At most `audit_merged_max` merged entries stay.
+ * A7. Each command that reaches a container by a message or a broadcast is recorded with its sender and the container. Of a request
+ *     that sends some, the entry of the request is beside them.
  */
 import { LRUCache } from "lru-cache";
 import { sourceOf } from "../base/addresses.ts";
@@ -45,6 +47,16 @@ const COLUMNS = [
 const NO_TENANT = "";
 /** Of all callers without an accepted credential. */
 const ANONYMOUS = "anonymous";
+
+/** A command for a container. */
+interface Command {
+  readonly tenant_id: string;
+  readonly container_id: string;
+  readonly operation: string;
+  /** Id of the message or the request. */
+  readonly id: string;
+  readonly by: { readonly credential: string; readonly key_id: string; readonly address: string | null } | undefined;
+}
 
 interface Bucket {
   tokens: number;
@@ -107,6 +119,18 @@ export class Audit implements Observer {
       Number(is_refusal),
       suppressed_count,
     ];
+    this.#add(row);
+  }
+
+  /** Records a command for a container (A7). */
+  commanded({ tenant_id, container_id, operation, id, by }: Command): void {
+    this.#uncounted.set(tenant_id, (this.#uncounted.get(tenant_id) ?? 0) + 1);
+    const at_ms = Math.floor(this.#clock.epochMs());
+    const sender = [by?.credential ?? null, by?.key_id ?? null, by?.address ?? null];
+    this.#add([at_ms, tenant_id, ...sender, "SEND", "icc", operation, container_id, 200, null, id, 0, 0]);
+  }
+
+  #add(row: readonly Value[]): void {
     this.#written = this.#append(row).catch(() => {
       this.#dropped_count++;
     });

@@ -5,7 +5,7 @@ import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import { rewriteEnvelope } from "./envelope/envelope.ts";
 import { refuse } from "./envelope/refusal.ts";
-import type { Accepted, Content, Publishing, Sender } from "./publishing.ts";
+import type { Accepted, Content, Publishing, Sender, SentBy } from "./publishing.ts";
 
 export interface BroadcastTargets {
   readonly container_ids?: readonly string[] | null | undefined;
@@ -38,6 +38,13 @@ export interface CommandResult {
   readonly error: string | null;
 }
 
+/** Who asks for a command. */
+export interface CommandAsked {
+  readonly tenant_id: string;
+  readonly by: SentBy;
+  readonly request_id: string;
+}
+
 /** Result of a command in one container. */
 export type Ran = Omit<CommandResult, "container_id" | "error">;
 
@@ -51,7 +58,7 @@ export interface BroadcastsOptions {
     options: { readonly isRunning: boolean; readonly count_max: number },
   ) => Promise<readonly string[]>;
   readonly run: (
-    tenant_id: string,
+    asked: CommandAsked,
     container_id: string,
     command: BroadcastCommand,
     signal: AbortSignal,
@@ -126,11 +133,11 @@ export class Broadcasts {
   }
 
   /** Runs a command in each target, a few at the same time. `succeeded` counts targets in which it ran. */
-  async run(tenant_id: string, command: BroadcastCommand, targets: BroadcastTargets, signal: AbortSignal) {
-    const names = await this.#targets(tenant_id, targets);
+  async run(asked: CommandAsked, command: BroadcastCommand, targets: BroadcastTargets, signal: AbortSignal) {
+    const names = await this.#targets(asked.tenant_id, targets);
     let output_left = LIMITS.broadcast_output_bytes_max;
     const results = await each(names, LIMITS.broadcast_commands_at_once, async (target): Promise<CommandResult> => {
-      const ran = await this.#runIn(tenant_id, target, command, signal);
+      const ran = await this.#runIn(asked, target, command, signal);
       output_left -= Buffer.byteLength(ran.stdout) + Buffer.byteLength(ran.stderr);
       return output_left >= 0 ? ran : { ...ran, stdout: "", stderr: "", error: ran.error ?? OMITTED };
     });
@@ -138,11 +145,11 @@ export class Broadcasts {
     return { succeeded: results.length - failed, failed, results };
   }
 
-  async #runIn(tenant_id: string, target: string, command: BroadcastCommand, signal: AbortSignal) {
+  async #runIn(asked: CommandAsked, target: string, command: BroadcastCommand, signal: AbortSignal) {
     const nothing = { job_id: null, exit_code: null, stdout: "", stderr: "", timed_out: false };
     if (signal.aborted) return { container_id: target, ...nothing, error: "the client left" };
     try {
-      return { container_id: target, ...(await this.#options.run(tenant_id, target, command, signal)), error: null };
+      return { container_id: target, ...(await this.#options.run(asked, target, command, signal)), error: null };
     } catch (error) {
       return { container_id: target, ...nothing, error: publicText(error) };
     }

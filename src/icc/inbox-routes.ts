@@ -1,8 +1,10 @@
 /** Routes that read, receive, settle and replay messages of inboxes. */
 import type { z } from "zod";
+import type { Caller } from "../base/caller.ts";
 import { AppError } from "../base/errors.ts";
 import { route } from "../http/route.ts";
 import { PUBLISH_ERRORS, publishedOf } from "./published.ts";
+import { sentBy } from "./publishing.ts";
 import { SAMPLES } from "./samples.ts";
 import * as shapes from "./schema.ts";
 import { deliveryItem, type Icc, type Replayer } from "./service.ts";
@@ -15,6 +17,12 @@ const BY_CONTAINER = { container_id: "{container_id}" };
 const READ_ERRORS = ["NOT_FOUND", "SERVICE_UNAVAILABLE"] as const;
 const ACK_ERRORS = ["NOT_FOUND", "WRONG_STATE", "AMBIGUOUS_MESSAGE", "SERVICE_UNAVAILABLE"] as const;
 const MSG = { msg_id: SAMPLES.published.msg_id };
+
+type Asked = { readonly caller: Caller; readonly address: string | null };
+
+const replayerOf = ({ caller, address }: Asked): Replayer => ({
+  ...{ tenant_id: caller.tenant_id, scopes: caller.scopes, by: sentBy(caller, address) },
+});
 
 /** Throws NOT_FOUND for what is no number, and INVALID_ARGUMENT for 0: numbers begin at 1. */
 function deadSeqOf(text: string): number {
@@ -178,8 +186,8 @@ function ackRoutes({ icc }: InboxRoutesOptions) {
 
 function replayRoutes({ icc }: InboxRoutesOptions) {
   const replay = { method: "POST", auth: "tenant", scope: "write", errors: PUBLISH_ERRORS } as const;
-  const again = async (caller: Replayer, inbox: string, range: z.output<typeof shapes.replayInInbox>) => {
-    const { replayed, messages } = await icc.replay(caller, inbox, range);
+  const again = async (asked: Asked, inbox: string, range: z.output<typeof shapes.replayInInbox>) => {
+    const { replayed, messages } = await icc.replay(replayerOf(asked), inbox, range);
     return { replayed, messages: messages.map(publishedOf) };
   };
   const inInbox = { ...replay, params: shapes.byInbox, body: shapes.replayInInbox, response: shapes.replayed };
@@ -192,7 +200,10 @@ function replayRoutes({ icc }: InboxRoutesOptions) {
       body: shapes.replayMessages,
       response: shapes.replayed,
       example: { body: { container_id: "{container_id}", state: "acked", limit: 10 }, response: SAMPLES.replayed },
-      handler: ({ caller, body: { container_id, ...range } }) => again(caller, container_id, range),
+      handler: (asked) => {
+        const { container_id, ...range } = asked.body;
+        return again(asked, container_id, range);
+      },
     }),
     route({
       ...inInbox,
@@ -200,7 +211,7 @@ function replayRoutes({ icc }: InboxRoutesOptions) {
       operation: "replayInbox",
       summary: "Publishes messages of the inbox to it once more, with new ids.",
       example: { params: BY_CONTAINER, body: { state: "acked" }, response: SAMPLES.replayed },
-      handler: ({ caller, params, body }) => again(caller, params.container_id, body),
+      handler: (asked) => again(asked, asked.params.container_id, asked.body),
     }),
     route({
       ...inInbox,
@@ -208,7 +219,7 @@ function replayRoutes({ icc }: InboxRoutesOptions) {
       operation: "replayContainerInbox",
       summary: "Publishes messages of the container's inbox to it once more, with new ids.",
       example: { params: BY_CONTAINER, body: { state: "acked" }, response: SAMPLES.replayed },
-      handler: ({ caller, params, body }) => again(caller, params.container_id, body),
+      handler: (asked) => again(asked, asked.params.container_id, asked.body),
     }),
     route({
       ...replay,
@@ -219,8 +230,11 @@ function replayRoutes({ icc }: InboxRoutesOptions) {
       body: shapes.replayDead,
       response: shapes.published,
       example: { params: { stream_seq: "1" }, body: {}, response: SAMPLES.published },
-      handler: async ({ caller, params, body }) =>
-        publishedOf(await icc.replayDead(caller, deadSeqOf(params.stream_seq), body.replay_to_container ?? null)),
+      handler: async (asked) => {
+        const { stream_seq } = asked.params;
+        const target = asked.body.replay_to_container ?? null;
+        return publishedOf(await icc.replayDead(replayerOf(asked), deadSeqOf(stream_seq), target));
+      },
     }),
   ];
 }

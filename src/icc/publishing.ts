@@ -6,8 +6,9 @@
  * P3. A reply to a request that waits is a record in the inbox, and no receiver gets it.
  * P4. A message to `state:<key>` becomes the key's value, and is kept nowhere else.
  * P5. A key runs a command by a message only with the scope that exec needs.
+ * P6. Each action that is accepted is told once for each container, with the credential that sent it.
  */
-import { lacksScope, type Scope } from "../base/caller.ts";
+import { type Caller, lacksScope, type Scope } from "../base/caller.ts";
 import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
@@ -32,6 +33,26 @@ import type { Replies } from "./replies.ts";
 import type { States } from "./state/service.ts";
 import type { MessageTracing, SenderTrace } from "./tracing.ts";
 
+/** The credential that sends: of a request, or the socket of a container, whose id is `key_id`. */
+export interface SentBy {
+  readonly credential: Caller["kind"] | "container";
+  readonly key_id: string;
+  /** Of the client. */
+  readonly address: string | null;
+}
+
+/** A command for a container: what the audit log has of it. */
+export interface SentCommand {
+  readonly tenant_id: string;
+  readonly container_id: string;
+  /** Kind of the payload. */
+  readonly operation: string;
+  /** Id of the message or the request. */
+  readonly id: string;
+  /** Absent: the platform. */
+  readonly by: SentBy | undefined;
+}
+
 /** The sender: a container by its socket, or a key of the tenant. */
 export interface Sender {
   readonly tenant_id: string;
@@ -41,6 +62,7 @@ export interface Sender {
   readonly trace?: SenderTrace | undefined;
   /** Scopes of the key; absent: a container by its socket, or the daemon. */
   readonly scopes?: readonly Scope[];
+  readonly by?: SentBy;
 }
 
 /** The sender that a key of the tenant is, unless the message names another. */
@@ -78,6 +100,7 @@ export interface Prepared {
   /** No sender names the inbox of a binding: only a replay goes there. */
   readonly address: Address | { readonly kind: "binding"; readonly text: string };
   readonly trace?: SenderTrace | undefined;
+  readonly by?: SentBy | undefined;
 }
 
 export interface PublishingOptions {
@@ -97,6 +120,7 @@ export interface PublishingOptions {
   ) => readonly string[] | Promise<readonly string[]>;
   /** The platform has something to apply in that inbox. */
   readonly onAction: (tenant_id: string, inbox: string) => void;
+  readonly onCommand: (command: SentCommand) => void;
 }
 
 export class Publishing {
@@ -117,17 +141,17 @@ export class Publishing {
 
   /** Decodes, checks and resolves a message, and sends nothing. */
   async prepare(sender: Sender, content: Content): Promise<Prepared> {
-    const { envelope, bytes, trace } = await this.check(sender, content);
+    const { envelope, bytes, trace, by } = await this.check(sender, content);
     const address = await this.resolve(sender.tenant_id, envelope.to);
-    if (address.text === envelope.to) return { envelope, bytes, trace, address };
+    if (address.text === envelope.to) return { envelope, bytes, trace, by, address };
     const changes = { to: address.text };
-    return { envelope: { ...envelope, ...changes }, bytes: rewriteEnvelope(bytes, changes), trace, address };
+    return { envelope: { ...envelope, ...changes }, bytes: rewriteEnvelope(bytes, changes), trace, by, address };
   }
 
   /** Decodes a message and checks it with its sender, wherever it goes. */
   async check(sender: Sender, content: Content): Promise<Omit<Prepared, "address">> {
     const { clock, ids } = this.#options;
-    const { trace } = sender;
+    const { trace, by } = sender;
     const now_ms = Math.floor(clock.epochMs());
     const envelope =
       "bytes" in content
@@ -142,8 +166,8 @@ export class Publishing {
       ...(sender.container === null || envelope.from === sender.container.id ? {} : { from: sender.container.id }),
       ...(trace === undefined || envelope.trace_id !== "" ? {} : { trace_id: trace.trace_id }),
     };
-    if (Object.keys(changes).length === 0) return { envelope, bytes, trace };
-    return { envelope: { ...envelope, ...changes }, bytes: rewriteEnvelope(bytes, changes), trace };
+    if (Object.keys(changes).length === 0) return { envelope, bytes, trace, by };
+    return { envelope: { ...envelope, ...changes }, bytes: rewriteEnvelope(bytes, changes), trace, by };
   }
 
   /** Publishes what was prepared. Rejects as `Bus.publish`, and to `state:` as `States.put` and `States.patch`. */
@@ -162,9 +186,9 @@ export class Publishing {
     }
   }
 
-  async #send(tenant_id: string, { envelope, bytes, address }: Prepared): Promise<Accepted> {
+  async #send(tenant_id: string, { envelope, bytes, address, by }: Prepared): Promise<Accepted> {
     if (address.kind === "state") return this.#sendState(tenant_id, address.key, envelope);
-    const { bus, clock, replies, copiesOf, onAction } = this.#options;
+    const { bus, clock, replies, copiesOf, onAction, onCommand } = this.#options;
     const inbox = address.text;
     const isReply = replies.has(tenant_id, inbox, envelope.correlation_id);
     const isAction = address.kind === "container" && ACTIONS.has(envelope.payload.kind);
@@ -184,7 +208,11 @@ export class Publishing {
     const { stream_seq, is_duplicate } = await bus.publish(outgoing);
     if (!is_duplicate) {
       if (isReply) replies.settle(tenant_id, inbox, envelope);
-      if (isAction) onAction(tenant_id, inbox);
+      if (isAction) {
+        const { msg_id: id, payload } = envelope;
+        onCommand({ tenant_id, container_id: inbox, operation: payload.kind, id, by });
+        onAction(tenant_id, inbox);
+      }
     }
     return {
       msg_id: envelope.msg_id,
@@ -299,6 +327,11 @@ export class Publishing {
     const [asker, target] = await Promise.all([containerOf(tenant_id, from), containerOf(tenant_id, to)]);
     return asker !== null && asker === target;
   }
+}
+
+/** The credential of a request. */
+export function sentBy({ kind: credential, key_id }: Caller, address: string | null): SentBy {
+  return { credential, key_id, address };
 }
 
 /** P5. Throws FORBIDDEN; no scopes: the sender is no key. */

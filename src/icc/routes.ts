@@ -1,6 +1,6 @@
 /** Every route of messages between containers. A container_id of an inbox may also be the address of a queue or topic. */
 import type { z } from "zod";
-import type { Caller } from "../base/caller.ts";
+import { type Caller, lacksScope } from "../base/caller.ts";
 import type { Trace } from "../base/trace.ts";
 import { guideRoutes } from "../docs/guide.ts";
 import { validate } from "../http/input.ts";
@@ -12,11 +12,12 @@ import type { Broadcasts } from "./broadcasts.ts";
 import { decodeBase64 } from "./envelope/base64.ts";
 import { envelopeDescriptor, envelopeProto, envelopeSchema, envelopeTypes } from "./envelope/description.ts";
 import { messageSchema } from "./envelope/message-schema.ts";
+import { isWithin } from "./envelope/validation.ts";
 import { iccGuide, iccReadiness } from "./guide.ts";
 import { inboxRoutes } from "./inbox-routes.ts";
 import { messageContent } from "./message-content.ts";
 import { PUBLISH_ERRORS, publishedOf } from "./published.ts";
-import type { Content, Sender } from "./publishing.ts";
+import { type Content, type Sender, sentBy } from "./publishing.ts";
 import { SAMPLES } from "./samples.ts";
 import * as shapes from "./schema.ts";
 import type { Icc } from "./service.ts";
@@ -38,11 +39,12 @@ const BY_CONTAINER = { container_id: "{container_id}" };
 const READ_ERRORS = ["NOT_FOUND"] as const;
 const MESSAGE = { to: "{container_id}", type: "task.created", payload: { n: 42 } };
 
-type Asked = { readonly caller: Caller; readonly trace: Trace };
+type Asked = { readonly caller: Caller; readonly trace: Trace; readonly address: string | null };
 
 /** A key of the tenant sends. */
-const keyOf = ({ caller: { tenant_id, scopes }, trace }: Asked): Sender => ({
-  ...{ tenant_id, scopes, container: null, trace: underRequest(trace) },
+const keyOf = ({ caller, trace, address }: Asked): Sender => ({
+  ...{ tenant_id: caller.tenant_id, scopes: caller.scopes, by: sentBy(caller, address) },
+  ...{ container: null, trace: underRequest(trace) },
 });
 
 function contentOf(body: z.output<typeof shapes.publishMessage>): Content {
@@ -182,12 +184,12 @@ function publishRoutes({ icc, nameOf }: IccRoutesOptions) {
       response: shapes.published,
       errors: PUBLISH_ERRORS,
       example: { params: BY_CONTAINER, body: MESSAGE, response: SAMPLES.published },
-      handler: async ({ caller, params, body, trace }) => {
+      handler: async ({ caller, params, body, trace, address }) => {
         const { inbox: id } = await icc.container(caller.tenant_id, params.container_id);
         // A key of containers sends what the container itself may send.
         const isConfined = caller.container_ids !== undefined;
         const container = isConfined ? { id, name: await nameOf(caller.tenant_id, id) } : null;
-        return publishedOf(await icc.publish({ ...keyOf({ caller, trace }), container }, contentOf(body)));
+        return publishedOf(await icc.publish({ ...keyOf({ caller, trace, address }), container }, contentOf(body)));
       },
     }),
     route({
@@ -223,9 +225,9 @@ function broadcastRoutes({ broadcasts }: IccRoutesOptions) {
       response: shapes.broadcastAnswer,
       errors: ["SHUTTING_DOWN"],
       example: { body: { envelope_b64: SAMPLES.ENVELOPE }, response: SAMPLES.broadcast },
-      handler: async ({ caller, trace, body: { envelope_b64, targets } }) => {
+      handler: async ({ caller, trace, address, body: { envelope_b64, targets } }) => {
         const content = { bytes: decodeBase64(envelope_b64) };
-        const answer = await broadcasts.publish(keyOf({ caller, trace }), content, targets);
+        const answer = await broadcasts.publish(keyOf({ caller, trace, address }), content, targets);
         return {
           ...answer,
           results: answer.results.map((one) => ({
@@ -249,8 +251,10 @@ function broadcastRoutes({ broadcasts }: IccRoutesOptions) {
         body: { command: ["echo", "ready"], targets: { limit: 1 } },
         response: SAMPLES.command,
       },
-      handler: ({ caller, body: { targets, ...command }, signal }) =>
-        broadcasts.run(caller.tenant_id, command, targets, signal),
+      handler: ({ caller, address, request_id, body: { targets, ...command }, signal }) => {
+        const asked = { tenant_id: caller.tenant_id, by: sentBy(caller, address), request_id };
+        return broadcasts.run(asked, command, targets, signal);
+      },
     }),
   ];
 }
@@ -276,13 +280,18 @@ function permissionRoutes({ icc }: IccRoutesOptions) {
       auth: "tenant",
       scope: "write",
       operation: "setMessagePermission",
-      summary: "Sets the highest permission level that messages of the container itself may have.",
+      summary:
+        "Sets the highest permission level that messages of the container itself may have; EXECUTE and above need the scope invoke too.",
       params: shapes.byInbox,
       body: shapes.permissionBody,
       response: shapes.permission,
       errors: READ_ERRORS,
       example: { params: BY_CONTAINER, body: { permission_level: "EXECUTE" }, response: SAMPLES.permission },
-      handler: ({ caller, params, body }) => icc.grant(caller.tenant_id, params.container_id, body.permission_level),
+      handler: ({ caller, params, body: { permission_level } }) => {
+        // The container runs commands in others for whoever grants it.
+        if (!isWithin(permission_level, "WRITE_STATE") && !caller.scopes.includes("invoke")) throw lacksScope("invoke");
+        return icc.grant(caller.tenant_id, params.container_id, permission_level);
+      },
     }),
   ];
 }

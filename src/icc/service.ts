@@ -27,7 +27,7 @@ import type { Replies, Waits } from "./replies.ts";
 import type { streamsQuery } from "./schema.ts";
 
 /** The key that replays messages. */
-export type Replayer = Pick<Sender, "tenant_id" | "scopes">;
+export type Replayer = Pick<Sender, "tenant_id" | "scopes" | "by">;
 
 export interface IccOptions {
   readonly bus: Bus;
@@ -215,7 +215,7 @@ export class Icc {
    * Publishes settled or unread messages of an inbox to it once more, with new ids: all, or none if the key may not send one of
    * them.
    */
-  async replay({ tenant_id, scopes }: Replayer, inbox: string, input: ReadInput) {
+  async replay({ tenant_id, scopes, by }: Replayer, inbox: string, input: ReadInput) {
     const key = await this.inbox(tenant_id, inbox);
     const entries = await this.#options.bus.read(key, {
       from_seq: input.from_seq ?? 1,
@@ -229,7 +229,7 @@ export class Icc {
     });
     for (const { kind } of stored) checkScopes(kind, scopes);
     const messages: Accepted[] = [];
-    for (const { bytes } of stored) messages.push(await this.#again(key, bytes));
+    for (const { bytes } of stored) messages.push(await this.#again(key, bytes, by));
     return { replayed: messages.length, messages };
   }
 
@@ -247,7 +247,7 @@ export class Icc {
   }
 
   /** Publishes a dead letter again, to its inbox or another. Rejects with NOT_FOUND, and as `publish`. */
-  async replayDead({ tenant_id, scopes }: Replayer, dead_seq: number, target: string | null) {
+  async replayDead({ tenant_id, scopes, by }: Replayer, dead_seq: number, target: string | null) {
     const { bus } = this.#options;
     const letter = await bus.deadLetter(tenant_id, dead_seq);
     if (letter === null) throw new AppError("NOT_FOUND", `no dead letter has the stream_seq ${dead_seq}`);
@@ -258,7 +258,7 @@ export class Icc {
       binding_id === null
         ? await (target === null ? this.#inboxOfLetter(tenant_id, letter.inbox) : this.inbox(tenant_id, target))
         : { tenant_id, inbox: letter.inbox };
-    const accepted = await this.#again(key, letter.envelope);
+    const accepted = await this.#again(key, letter.envelope, by);
     await bus.noteReplay(tenant_id, dead_seq);
     return accepted;
   }
@@ -377,7 +377,7 @@ export class Icc {
   }
 
   /** Publishes a copy: a new id, no idempotency key, the original's id as its cause. */
-  async #again({ tenant_id, inbox }: InboxKey, bytes: Uint8Array): Promise<Accepted> {
+  async #again({ tenant_id, inbox }: InboxKey, bytes: Uint8Array, by: Replayer["by"]): Promise<Accepted> {
     const { clock, ids, publishing } = this.#options;
     const original = decodeStored(bytes);
     const isBinding = bindingOf(inbox) !== null;
@@ -393,7 +393,7 @@ export class Icc {
     };
     const address = isBinding ? ({ kind: "binding", text: inbox } as const) : parseAddress(inbox);
     const envelope = { ...original, ...changes };
-    return publishing.send(tenant_id, { envelope, bytes: rewriteEnvelope(bytes, changes), address });
+    return publishing.send(tenant_id, { envelope, bytes: rewriteEnvelope(bytes, changes), address, by });
   }
 
   /**

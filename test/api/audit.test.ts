@@ -102,6 +102,65 @@ describe("GET /api/audit", () => {
     ]);
   });
 
+  it("tells who sent which command to which container, and who granted what", async () => {
+    const { call, key_id } = await makeTenant("commands");
+    const create = async (name: string): Promise<string> =>
+      (await call("POST", "/api/containers", { name })).body.container_id;
+    const [a, b] = [await create("a"), await create("b")];
+    const sender = { method: "SEND", credential: "key", key_id, address: "127.0.0.1", status: 200, result: "success" };
+    const sentTo = async (target: string) =>
+      (await entriesOf(call, `?target=${target}&route=icc`)).map(({ operation, ...rest }) => ({ operation, ...rest }));
+    const argv = { argv: ["true"] };
+    const asked = { to: "b", type: "exec_command", payload: argv, timeout_ms: 20_000 };
+    const { msg_id } = (await call("POST", "/api/icc/request", asked)).body;
+    expect(await sentTo(b)).toMatchObject([{ ...sender, operation: "exec_command", target: b, request_id: msg_id }]);
+    // A message that is sent again is no other command.
+    await call("POST", "/api/icc/messages", { ...asked, timeout_ms: undefined, msg_id });
+    await call("POST", "/api/icc/messages", { to: "b", type: "note", payload: 1 });
+    expect(await sentTo(b)).toHaveLength(1);
+    // By its socket, with a grant.
+    const level = { permission_level: "EXECUTE" };
+    expect((await call("PUT", `/api/icc/containers/${a}/permission`, level)).status).toBe(200);
+    const file = { path: "/tmp/x", content_type: "text/plain", patch: SECRET };
+    const body = JSON.stringify({ to: "b", type: "file_patch", payload: file, timeout_ms: 20_000 });
+    const curl = ["curl", "-s", "--unix-socket", "/run/hearth/icc.sock", "http://x/v1/request", "-d", body];
+    const { stdout } = (await call("POST", `/api/containers/${a}/exec`, { command: curl })).body;
+    expect(JSON.parse(stdout).payload.status).toBe("APPLIED");
+    const own = {
+      method: "SEND",
+      credential: "container",
+      key_id: a,
+      address: null,
+      operation: "file_patch",
+      target: b,
+    };
+    expect(await sentTo(b)).toMatchObject([own, sender]);
+    expect(await entriesOf(call, `?target=${a}`)).toMatchObject([
+      { operation: "execInContainer" },
+      { operation: "setMessagePermission", key_id, credential: "key" },
+      { operation: "createContainer" },
+    ]);
+    // Broadcasts and replays have an entry for each container.
+    const broadcast = await call("POST", "/api/icc/exec/broadcast", {
+      command: ["true"],
+      targets: { container_ids: ["a", b, "none"] },
+    });
+    expect(broadcast.body).toMatchObject({ succeeded: 2, failed: 1 });
+    const commanded = { ...sender, operation: "exec_broadcast" };
+    expect(await sentTo(a)).toMatchObject([{ ...commanded, target: a }]);
+    expect(await sentTo(b)).toMatchObject([{ ...commanded, target: b }, own, sender]);
+    const again = await call("POST", "/api/icc/replay", { container_id: "b", state: "acked", limit: 1 });
+    expect(again.body).toMatchObject({ replayed: 1 });
+    const replayed = { ...sender, operation: "exec_command", request_id: again.body.messages[0].msg_id };
+    expect((await sentTo(b))[0]).toMatchObject(replayed);
+    const bad = { ...asked, payload: { argv: [] } };
+    expect((await call("POST", "/api/icc/request", bad)).body.reply.payload.status).toBe("REJECTED");
+    const [letter] = (await call("GET", "/api/icc/dlq")).body.messages;
+    const { body: dead } = await call("POST", `/api/icc/dlq/${letter.stream_seq}/replay`, { replay_to_container: "a" });
+    expect((await sentTo(a))[0]).toMatchObject({ ...sender, operation: "exec_command", request_id: dead.msg_id });
+    expect(JSON.stringify(await entriesOf(call))).not.toContain(SECRET);
+  });
+
   it("exports as NDJSON what its pages have, and keeps it across a kill of the daemon", async () => {
     const { call, key } = await makeTenant("exported");
     for (let i = 0; i < 5; i++) await call("POST", "/api/functions", { name: `f${i}`, handler: "cat" });

@@ -60,9 +60,15 @@ describe("a container", () => {
 
   it("with a grant sends those of its level, and gets the outcome", async () => {
     await grant(a, "WRITE_STATE");
-    expect((await request(a, "target", "env_patch", { set: { GRANTED: "1" } })).payload.status).toBe("APPLIED");
-    expect(await request(a, "target", "exec_command", shell("true"))).toMatchObject({ error_code: "FORBIDDEN" });
+    for (const [type, payload] of ACTIONS.slice(0, 3)) {
+      expect(await request(a, "target", type, payload), type).toMatchObject({ error_code: "FORBIDDEN" });
+      const claimed = await request(a, "target", type, payload, { permission_level: "WRITE_STATE" });
+      expect([type, claimed.reason_code]).toEqual([type, "PERMISSION_DENIED"]);
+    }
+    const state = { content_type: "application/merge-patch+json", patch: "{}" };
+    expect((await request(a, "target", "state_patch", state)).payload.status).toBe("APPLIED");
     await grant(a, "EXECUTE");
+    expect((await request(a, "target", "env_patch", { set: { GRANTED: "1" } })).payload.status).toBe("APPLIED");
     const reply = await request(a, "target", "exec_command", shell('echo "$GRANTED" > /tmp/granted'));
     expect(reply).toMatchObject({ type: "ack", from: b, payload: { status: "APPLIED" } });
     expect((await exec(b, ["cat", "/tmp/granted"])).stdout).toBe("1\n");
@@ -74,6 +80,18 @@ describe("a container", () => {
     await inside(a, "/v1/ack", { msg_id: messages[0].msg_id });
     // A grant is one's own: the target still has none.
     expect(await request(b, a, "exec_command", shell("true"))).toMatchObject({ error_code: "FORBIDDEN" });
+  });
+
+  it("gets a level that runs commands by a key that may run them", async () => {
+    const path = `/api/icc/containers/${b}/permission`;
+    const { key } = (await daemon.call("POST", "/api/api-keys", { name: "w", scopes: ["write"] })).body;
+    const put = async (permission_level: string) => {
+      const { status, body } = await daemon.call("PUT", path, { permission_level }, { "x-api-key": key });
+      return [status, status === 200 ? body.permission_level : body.details.expected];
+    };
+    for (const level of ["EXECUTE", "ADMIN", "FULL"]) expect(await put(level), level).toEqual([403, ["invoke"]]);
+    expect(await request(b, "sender", "exec_command", shell("true"))).toMatchObject({ error_code: "FORBIDDEN" });
+    for (const level of ["WRITE_STATE", "READ_ONLY"]) expect(await put(level), level).toEqual([200, level]);
   });
 
   it("acts on itself, across its own restart", async () => {

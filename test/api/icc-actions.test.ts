@@ -158,7 +158,8 @@ describe("an action", () => {
   it("needs the permission level of its kind", async () => {
     for (const [type, payload, permission_level] of [
       ["exec_command", { argv: ["true"] }, "WRITE_STATE"],
-      ["env_patch", { set: {} }, "EXECUTE"],
+      ["env_patch", { set: {} }, "WRITE_STATE"],
+      ["file_patch", { path: "/tmp/a", content_type: "text/plain", patch: "x" }, "WRITE_STATE"],
       ["lifecycle_action", { action: "stop" }, "READ_ONLY"],
     ] as const) {
       const refused = await send({ to: b, type, payload, permission_level });

@@ -36,6 +36,7 @@ describe("hostile messages", () => {
       containerOf: async (_, text) => (text.startsWith("ctr_") ? text : null),
       copiesOf: () => [],
       onAction: () => {},
+      onCommand: () => {},
     });
     const waits = new Waits();
     const iccOn = (clock: Clock) =>
@@ -263,7 +264,9 @@ describe("hostile messages", () => {
     const broadcasts = new Broadcasts({ clock: systemClock, ids, publishing, containersOf: async () => [], run });
     const container_ids = Array.from({ length: 100 }, (_, i) => `ctr_${i}`);
     const command = { command: ["x"], capture_output: true, detach: false };
-    const { results } = await broadcasts.run(TENANT, command, { container_ids }, new AbortController().signal);
+    const by = { credential: "key", key_id: "key_1", address: null } as const;
+    const asked = { tenant_id: TENANT, request_id: "req_1", by };
+    const { results } = await broadcasts.run(asked, command, { container_ids }, new AbortController().signal);
     const size = results.reduce((sum, one) => sum + one.stdout.length, 0);
     expect(size).toBeLessThanOrEqual(LIMITS.broadcast_output_bytes_max);
     expect(results.at(-1)).toMatchObject({ job_id: "job_1", error: expect.stringContaining("job") });

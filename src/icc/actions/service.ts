@@ -17,6 +17,7 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { Bus, Delivery, EntryRef, InboxKey } from "../bus/port.ts";
 import { type AckPayload, DAMAGED, type Envelope, type ErrorCode, readStored } from "../envelope/envelope.ts";
+import { permits } from "../envelope/validation.ts";
 import type { Applying } from "./applying.ts";
 import { type Outcomes, shortened } from "./outcome.ts";
 import { Places } from "./places.ts";
@@ -140,6 +141,11 @@ export class Actions {
     const { bus, applying } = this.#options;
     const { state_version: version } = await bus.facts({ tenant_id, inbox });
     const { desired, is_dry } = conditionsOf(envelope);
+    const { permission_level: level, payload } = envelope;
+    // It was published while its kind needed a lower level.
+    if (!permits(payload.kind, level)) {
+      return this.#ended(version, "REJECTED", "PERMISSION_DENIED", `${level} does not permit ${payload.kind}`);
+    }
     if (deliveries > LIMITS.action_attempts_max) {
       return this.#ended(version, "REJECTED", "APPLY_FAILED", `${deliveries - 1} attempts had no end`);
     }
@@ -149,7 +155,7 @@ export class Actions {
     const stopping = this.#ending.signal;
     const signal = AbortSignal.any([stopping, cancelled]);
     try {
-      const { from, msg_id, payload } = envelope;
+      const { from, msg_id } = envelope;
       const note = await applying.apply({ tenant_id, container_id: inbox, from, msg_id, payload, is_dry, signal });
       if (note !== "" && stopping.aborted) return { again_ms: 0 };
       const applied = this.#ended(version, "APPLIED", note === "" ? null : "APPLY_FAILED", note).outcome;

@@ -11,15 +11,17 @@ import { ENUMS, type Envelope, type Payload, type PermissionLevel } from "./jets
 import { invalid } from "./refusal.ts";
 
 const WRITERS = ["WRITE_STATE", "ADMIN", "FULL"] as const;
+/** What is written to a file or an environment is what commands run later. */
+const RUNNERS = ["EXECUTE", "ADMIN", "FULL"] as const;
 const REPORTERS = ["ADMIN", "FULL"] as const;
 
 /** Permission levels that each payload kind permits, the least first. */
 export const PERMISSIONS: Readonly<Record<Payload["kind"], readonly [PermissionLevel, ...PermissionLevel[]]>> = {
   state_snapshot: ["READ_ONLY", ...WRITERS],
   state_patch: WRITERS,
-  exec_command: ["EXECUTE", "ADMIN", "FULL"],
-  file_patch: WRITERS,
-  env_patch: WRITERS,
+  exec_command: RUNNERS,
+  file_patch: RUNNERS,
+  env_patch: RUNNERS,
   lifecycle_action: WRITERS,
   ack: REPORTERS,
   error: REPORTERS,
@@ -60,6 +62,11 @@ export function isWithin(level: PermissionLevel, grant: PermissionLevel): boolea
   return ENUMS.PermissionLevel[level] <= ENUMS.PermissionLevel[grant];
 }
 
+/** True if a payload kind may have this permission level (R4). */
+export function permits(kind: Payload["kind"], level: PermissionLevel): boolean {
+  return PERMISSIONS[kind].includes(level);
+}
+
 function checkText(name: string, value: string): void {
   const max = LIMITS.icc_id_bytes_max;
   if (value.length * BYTES_PER_CHARACTER_MAX > max && Buffer.byteLength(value) > max) {
@@ -91,8 +98,8 @@ function checkTimes({ sent_at, ttl_ms }: Envelope, now_ms: number): void {
 }
 
 function checkPermission({ permission_level, payload }: Envelope): void {
+  if (permits(payload.kind, permission_level)) return;
   const permitted = PERMISSIONS[payload.kind];
-  if (permitted.includes(permission_level)) return;
   throw invalid("permission_level", `does not permit ${payload.kind}: ${permission_level}`, {
     reason_code: "PERMISSION_DENIED",
     details: { expected: permitted, received: permission_level },

@@ -167,7 +167,8 @@ export class ContainerMessages implements InsideMessages {
 
   async #sender({ tenant_id, container_id, trace }: Self) {
     const name = await this.#options.nameOf(tenant_id, container_id);
-    return { tenant_id, container: { id: container_id, name }, trace } satisfies Sender;
+    const by = { credential: "container", key_id: container_id, address: null } as const;
+    return { tenant_id, container: { id: container_id, name }, trace, by } satisfies Sender;
   }
 }
 
