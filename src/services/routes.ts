@@ -1,9 +1,13 @@
-/** Every route of published services. Their answers show tokens: an Idempotency-Key records the id of a service alone. */
+/**
+ * Every route of published services. Their answers show tokens, to keys that may use or change a service: an Idempotency-Key
+ * records the id of a service alone.
+ */
 import { z } from "zod";
+import type { Caller } from "../base/caller.ts";
 import { acknowledgement, pageQuery } from "../base/schema.ts";
 import { route } from "../http/route.ts";
 import { SAMPLES } from "./samples.ts";
-import { createService, serviceList, serviceRecord } from "./schema.ts";
+import { createService, type ServiceRecord, serviceList, serviceRecord } from "./schema.ts";
 import type { Services } from "./service.ts";
 
 export interface ServiceRoutesOptions {
@@ -18,6 +22,15 @@ const byContainer = z.object({
 });
 const EXAMPLE = { service_id: "{service_id}" };
 const CONTAINER_EXAMPLE = { container_id: "{container_id}" };
+
+/** A record as a caller may see it: who only reads must not use the service by its URL. */
+function shownTo({ scopes }: Caller, record: ServiceRecord): ServiceRecord {
+  if (scopes.includes("invoke") || scopes.includes("write")) return record;
+  const { public_url, websocket_url } = record;
+  return { ...record, public_url: withoutQuery(public_url), websocket_url: withoutQuery(websocket_url) };
+}
+
+const withoutQuery = (url: string | null): string | null => url?.split("?", 1)[0] ?? null;
 
 export function serviceRoutes(options: ServiceRoutesOptions) {
   return [...containerServiceRoutes(options), ...oneServiceRoutes(options)];
@@ -67,7 +80,8 @@ function containerServiceRoutes({ services }: ServiceRoutesOptions) {
       handler: async (request) => {
         const page = request.page();
         const { caller, params } = request;
-        return page.answer("services", await services.list(caller.tenant_id, params.container_id, page));
+        const { items, last } = await services.list(caller.tenant_id, params.container_id, page);
+        return page.answer("services", { items: items.map((one) => shownTo(caller, one)), last });
       },
     }),
   ];
@@ -87,7 +101,9 @@ function oneServiceRoutes({ services }: ServiceRoutesOptions) {
       example: { response: { services: [SAMPLES.service], next_cursor: null } },
       handler: async (request) => {
         const page = request.page();
-        return page.answer("services", await services.list(request.caller.tenant_id, null, page));
+        const { caller } = request;
+        const { items, last } = await services.list(caller.tenant_id, null, page);
+        return page.answer("services", { items: items.map((one) => shownTo(caller, one)), last });
       },
     }),
     route({
@@ -101,7 +117,7 @@ function oneServiceRoutes({ services }: ServiceRoutesOptions) {
       response: serviceRecord,
       errors: ["NOT_FOUND"],
       example: { params: EXAMPLE, response: SAMPLES.service },
-      handler: ({ caller, params }) => services.get(caller.tenant_id, params.service_id),
+      handler: async ({ caller, params }) => shownTo(caller, await services.get(caller.tenant_id, params.service_id)),
     }),
     route({
       method: "POST",

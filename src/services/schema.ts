@@ -64,7 +64,7 @@ export const serviceRecord = z
       .string()
       .nullable()
       .describe(
-        "URL of the service with its token in the query; append to its path, keep its query. Null if the token is lost.",
+        "URL of the service with its token in the query; append to its path, keep its query. Without the token for a key that has neither the scope invoke nor write. Null if the token is lost.",
       ),
     websocket_url: z.string().nullable().describe("The same for WebSockets; null without enable_websockets."),
     created_at: epochSeconds,

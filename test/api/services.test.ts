@@ -36,6 +36,42 @@ describe("a published service", () => {
     await expect(ask(service.public_url)).rejects.toThrow(/ECONNREFUSED/);
   });
 
+  it("shows its token to keys that may use or change it, and to no others", async () => {
+    const { service_id, public_url } = await own.publish("web", { name: "shown", enable_websockets: true });
+    const { websocket_url } = await own.ok("GET", `/api/services/${service_id}`);
+    const token = tokenIn(public_url);
+    expect(websocket_url).toContain(token);
+    const seenBy = async (scopes: readonly string[]) => {
+      const { key } = (await daemon.call("POST", "/api/api-keys", { name: scopes.join(), scopes })).body;
+      // A token has no more than its key.
+      const credential = (await daemon.call("POST", "/api/auth/token", { scopes }, { "x-api-key": key })).body;
+      const paths = [`/api/services/${service_id}`, "/api/services", "/api/containers/web/services"];
+      const asked = paths.flatMap((path) => [
+        daemon.call("GET", path, undefined, { "x-api-key": key }),
+        daemon.call("GET", path, undefined, { "x-api-key": credential.access_token }),
+      ]);
+      return (await Promise.all(asked)).map(({ status, body }) => {
+        expect(status).toBe(200);
+        return "services" in body ? body.services.find((one: typeof body) => one.service_id === service_id) : body;
+      });
+    };
+    for (const record of await seenBy(["read"])) {
+      expect(record).toMatchObject({
+        public_url: public_url.split("?")[0],
+        websocket_url: websocket_url.split("?")[0],
+      });
+      expect(JSON.stringify(record)).not.toContain(token);
+      expect((await ask(record.public_url)).status).toBe(401);
+    }
+    for (const scopes of [
+      ["read", "invoke"],
+      ["read", "write"],
+    ]) {
+      for (const record of await seenBy(scopes)) expect(record).toMatchObject({ public_url, websocket_url });
+    }
+    await own.ok("DELETE", `/api/services/${service_id}`);
+  });
+
   it("is pending until a process listens, unavailable while its container is stopped, and ready after a start", async () => {
     const { container_id } = await own.ok("POST", "/api/containers", { name: "late", memory_limit_mb: 256 });
     const publish = { name: "a", target_port: 7_000 };

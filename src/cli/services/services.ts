@@ -91,6 +91,8 @@ export async function showUrl(session: Session, [service = ""]: Words): Promise<
   const params = { service_id: await idOf(session, service) };
   const found = await session.client().request("GET /api/services/:service_id", { params });
   session.show(found, () => `${found.public_url ?? `${visible(found.name)} is ${found.status}`}\n`);
+  if (found.auth_mode === "public" || found.public_url === null || new URL(found.public_url).search !== "") return;
+  session.terminal.note("the URL lacks its token: the key has neither the scope invoke nor write");
 }
 
 export async function deleteService(session: Session, [service = ""]: Words): Promise<void> {
