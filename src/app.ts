@@ -123,7 +123,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   for (const name of lockNames(config)) {
     await takeLock(name, `data directory in use by another hearth daemon: ${config.data_dir}`);
   }
-  const { store, events, keys, logins, operator_key, cursors, new_key, node, start_number, ...opened } =
+  const { store, events, keys, logins, operator_key, cursors, lease_secret, new_key, node, start_number, ...opened } =
     await openState(base);
   const engine = makeEngine(base);
   undo.add(() => engine.shutdown());
@@ -222,7 +222,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, desktops, shares, ports, views } = parts;
   const published = makeServices({ ...owned, ...opened, containers, metrics });
   const messaging = makeMessaging({
-    ...{ ...owned, containers, execs, rates, metrics, observer, audit },
+    ...{ ...owned, containers, execs, rates, metrics, observer, audit, lease_secret },
     functions: boundFunctions({ functions, invoker, traces }),
   });
   undo.add(() => messaging.icc.close());

@@ -23,6 +23,7 @@ import { Grants } from "./icc/grants.ts";
 import { ContainerMessages } from "./icc/inside/container-messages.ts";
 import { ContainerStates } from "./icc/inside/container-states.ts";
 import type { Self } from "./icc/inside/inside.ts";
+import { ContainerLeases } from "./icc/inside/leases.ts";
 import { Observation } from "./icc/observation.ts";
 import type { MessageStep } from "./icc/observer.ts";
 import { Publishing, type SentCommand } from "./icc/publishing.ts";
@@ -52,6 +53,8 @@ interface Parts {
   readonly metrics: Metrics;
   readonly traces: Traces;
   readonly observer: Pick<Telemetry, "stepped">;
+  /** By which the daemon knows leases of containers again. */
+  readonly lease_secret: Uint8Array;
   readonly audit: { commanded(command: SentCommand): void };
 }
 
@@ -112,7 +115,8 @@ export function makeMessaging(parts: Parts) {
   });
   const nameOf = async (tenant_id: string, container_id: string) =>
     (await containers.row(tenant_id, container_id)).name;
-  const messages = new ContainerMessages({ icc, publishing, clock, nameOf });
+  const leases = new ContainerLeases(parts.lease_secret);
+  const messages = new ContainerMessages({ icc, publishing, clock, leases, nameOf });
   const topicsInside = {
     subscribe: (self: Self, topic: string) => topics.subscribe(self.tenant_id, topic, self.container_id),
     unsubscribe: (self: Self, topic: string) => topics.unsubscribe(self.tenant_id, topic, self.container_id),

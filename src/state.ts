@@ -57,13 +57,16 @@ export async function openState({ config, clock, log, ids, undo }: StateOptions)
   undo.add(() => keys.writeUses());
   const key = ownKey(config, ids);
   await keys.ensureBootstrap(key.text);
-  const cursors = new Cursors(ownCursorSecret(config));
+  const cursor_secret = ownCursorSecret(config);
+  const cursors = new Cursors(cursor_secret);
   const operator_key = new OperatorKey({ file: ownKeyFile(config), keys, ids });
   const new_key = key.isNew ? key.text : null;
   const { node, start_number } = await noteStart(store, data_dir, ids, log);
   return {
     ...{ store, events, keys, logins, operator_key, cursors, new_key, node, start_number },
     ...{ secrets_keys, secret_values, registry_values, service_values, secrets_rotation, outgoing },
+    // Each of its users derives a key of its own.
+    lease_secret: cursor_secret,
   };
 }
 

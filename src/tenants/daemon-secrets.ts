@@ -27,7 +27,7 @@ export function ownCursorSecret({ data_dir }: Config): Uint8Array {
   const { text } = keptText(`${data_dir}/cursor-secret`, {
     make: () => randomBytes(CURSOR_SECRET_BYTES).toString("hex"),
     pattern: /^[0-9a-f]{64}$/,
-    hint: "restore the file, or delete it: cursors of lists then end",
+    hint: "restore the file, or delete it: cursors of lists and leases of containers then end",
   });
   return Buffer.from(text, "hex");
 }

@@ -299,7 +299,8 @@ describe("the end of a container that holds messages", () => {
     expect((await remove(id)).status).toBe(200);
     const received = await inside(ids.bob, "POST", "/v1/receive", { inbox: "queue:shared", wait_ms: 20_000 });
     expect(received.body.messages).toMatchObject([{ msg_id: "shared", deliveries: 2 }]);
-    await inside(ids.bob, "POST", "/v1/ack", { msg_id: "shared", inbox: "queue:shared" });
+    const [{ lease: held }] = received.body.messages;
+    await inside(ids.bob, "POST", "/v1/ack", { msg_id: "shared", inbox: "queue:shared", lease: held });
     expect(errorOf(await daemon.call("GET", `/api/icc/inbox/${id}`))).toEqual([404, "NOT_FOUND"]);
     expect(errorOf(await post("/api/icc/ack", { msg_id: "own" }))).toEqual([404, "NOT_FOUND"]);
     expect(JSON.stringify(await get("/api/icc/streams?limit=1000"))).not.toContain(id);
@@ -449,10 +450,7 @@ describe("the store's disk is full", () => {
     expect(bavail * bsize + reserve()).toBeGreaterThan(LIMITS.store_reserve_bytes / 4);
     const state = await daemon.call("PUT", "/api/icc/state/big", { value: payload.slice(0, 200_000) });
     expect(errorOf(state)).toEqual([503, "CAPACITY_FULL"]);
-    const acks = [
-      await post("/api/icc/ack", { msg_id: "f1" }),
-      await inside(ids.alice, "POST", "/v1/ack", { msg_id: "f2", inbox: "queue:disk" }),
-    ];
+    const acks = [await post("/api/icc/ack", { msg_id: "f1" }), await post("/api/icc/ack", { msg_id: "f2" })];
     expect(acks.map(({ body }) => body.new_state)).toEqual(["acked", "acked"]);
     const level = { permission_level: "EXECUTE" };
     expect((await daemon.call("PUT", `/api/icc/containers/${ids.bob}/permission`, level)).status).toBe(200);

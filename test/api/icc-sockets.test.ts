@@ -32,6 +32,8 @@ const icc = async (id: string, words: readonly string[], headers: Record<string,
 const sockets = () =>
   readdirSync(`${daemon.run_dir}/c`).filter((run) => existsSync(`${daemon.run_dir}/c/${run}/icc/icc.sock`));
 
+const isOf = (inbox: string) => (letter: { readonly container_id: string }) => letter.container_id === inbox;
+
 describe("a container", () => {
   it("sends and receives as itself, by name and id, and settles what it received", async () => {
     const [a, b] = [await create({ name: "alice" }), await create({ name: "bob" })];
@@ -58,9 +60,65 @@ describe("a container", () => {
     expect((await icc(a, ["receive"])).exit_code).toBe(4);
     await icc(a, ["send", "queue:jobs", "1"]);
     const [job] = (await icc(b, ["receive", "--queue", "jobs"])).sent;
-    expect((await icc(b, ["ack", job.msg_id, "--queue", "jobs"])).sent).toMatchObject([{ new_state: "acked" }]);
+    const settle = ["--queue", "jobs", "--lease", job.lease];
+    expect((await icc(b, ["ack", job.msg_id, ...settle])).sent).toMatchObject([{ new_state: "acked" }]);
     const { body } = await daemon.call("GET", `/api/icc/inbox/${b}`);
     expect(body.messages.map(({ state }: { state: string }) => state)).toEqual(["acked", "acked", "acked"]);
+  });
+
+  it("settles in a queue only what it holds itself", async () => {
+    const { body: listed } = await daemon.call("GET", "/api/containers");
+    const idOf = (name: string) =>
+      listed.containers.find((one: { name: string; container_id: string }) => one.name === name).container_id;
+    const [a, b] = [idOf("alice"), idOf("bob")];
+    const ask = async (id: string, path: string, body: object) => {
+      const url = `http://x${path}`;
+      const args = ["-s", "--unix-socket", "/run/hearth/icc.sock", "-d", JSON.stringify(body), url];
+      return JSON.parse((await exec(id, ["curl", ...args])).stdout);
+    };
+    const inbox = "queue:held";
+    const send = (msg_id: string) =>
+      daemon.call("POST", "/api/icc/messages", { to: inbox, type: "t", payload: 1, msg_id });
+    const states = async () => {
+      const { messages } = (await daemon.call("GET", `/api/icc/inbox/${inbox}`)).body;
+      return messages.map(({ msg_id, state }: { msg_id: string; state: string }) => [msg_id, state]);
+    };
+    for (const msg_id of ["held", "free"]) await send(msg_id);
+    const [held] = (await ask(b, "/v1/receive", { inbox })).messages;
+    expect(held).toMatchObject({ msg_id: "held", deliveries: 1 });
+    const ways = [{ action: "ack" }, { action: "nack" }, { action: "nack", requeue: true }];
+    for (const way of ways) {
+      for (const msg_id of ["held", "free"]) {
+        const none = await ask(a, "/v1/ack", { inbox, msg_id, ...way });
+        expect(none).toMatchObject({ error_code: "FORBIDDEN", hint: expect.stringContaining("lease") });
+        // Leases of the bus are counted, and that of another receiver is not one's own.
+        const [plain] = held.lease.split(".");
+        for (const lease of ["lease_0", "lease_1", plain, held.lease, `${plain}.`, `${held.lease}A`]) {
+          const guessed = await ask(a, "/v1/ack", { inbox, msg_id, lease, ...way });
+          expect([msg_id, lease, guessed.error_code]).toEqual([msg_id, lease, "WRONG_STATE"]);
+        }
+      }
+      // The receiver itself, with the lease of another message.
+      const other = await ask(b, "/v1/ack", { inbox, msg_id: "free", lease: held.lease, ...way });
+      expect(other.error_code).toBe("WRONG_STATE");
+    }
+    expect(await states()).toEqual([
+      ["held", "unread"],
+      ["free", "unread"],
+    ]);
+    expect((await daemon.call("GET", "/api/icc/dlq")).body.messages.filter(isOf(inbox))).toEqual([]);
+    const { lease } = held;
+    const given = await ask(b, "/v1/ack", { inbox, msg_id: "held", action: "nack", requeue: true, lease });
+    expect(given.new_state).toBe("unread");
+    // Its lease ended with that.
+    expect((await ask(b, "/v1/ack", { inbox, msg_id: "held", lease })).error_code).toBe("WRONG_STATE");
+    const [again] = (await ask(a, "/v1/receive", { inbox })).messages;
+    expect(again).toMatchObject({ msg_id: "held", deliveries: 2 });
+    expect((await ask(a, "/v1/ack", { inbox, msg_id: "held", lease: again.lease })).new_state).toBe("acked");
+    // A key of the tenant owns all its inboxes, a container its own.
+    expect((await daemon.call("POST", "/api/icc/ack", { msg_id: "free", container_id: inbox })).status).toBe(200);
+    await daemon.call("POST", "/api/icc/messages", { to: a, type: "t", payload: 1, msg_id: "owned" });
+    expect((await ask(a, "/v1/ack", { msg_id: "owned" })).new_state).toBe("acked");
   });
 
   it("answers a request of a key, and cannot be another container, tenant or level", async () => {

@@ -8,6 +8,7 @@ import { EmbeddedBus } from "../../src/icc/bus/embedded.ts";
 import { encodeEnvelope } from "../../src/icc/envelope/envelope.ts";
 import { Grants } from "../../src/icc/grants.ts";
 import { ContainerMessages } from "../../src/icc/inside/container-messages.ts";
+import { ContainerLeases } from "../../src/icc/inside/leases.ts";
 import { Publishing, type Sender } from "../../src/icc/publishing.ts";
 import { Replies, Waits } from "../../src/icc/replies.ts";
 import { Icc } from "../../src/icc/service.ts";
@@ -209,7 +210,8 @@ describe("hostile messages", () => {
     const ends = Array.from({ length: LIMITS.message_waits_per_tenant_max }, () => waits.begin(TENANT));
     const icc = iccOn(systemClock);
     const nameOf = async (_: string, id: string) => id;
-    const messages = new ContainerMessages({ icc, publishing, clock: systemClock, nameOf });
+    const leases = new ContainerLeases(Buffer.alloc(32));
+    const messages = new ContainerMessages({ icc, publishing, clock: systemClock, leases, nameOf });
     const self = { tenant_id: TENANT, container_id: "ctr_one" };
     const asked = { inbox: null, lease_ms: null, ordered: false, prefetch: 1 };
     const { signal } = new AbortController();

@@ -1,6 +1,6 @@
 /**
  * Messages of a container that asks by its socket. It is itself: its own inbox is the only one of a container that it receives
- * from, settles or replies to. Work queues belong to all containers of the tenant.
+ * from, settles or replies to. Work queues belong to all containers of the tenant; each settles what it holds.
  */
 import type { Clock } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
@@ -23,6 +23,7 @@ import type {
   SettleRequest,
   StreamRequest,
 } from "./inside.ts";
+import type { ContainerLeases } from "./leases.ts";
 
 const REPLY_TYPE = "reply";
 /** Of a request that names no time. */
@@ -32,6 +33,7 @@ export interface ContainerMessagesOptions {
   readonly icc: Icc;
   readonly publishing: Publishing;
   readonly clock: Clock;
+  readonly leases: ContainerLeases;
   /** The name of a container. Rejects with NOT_FOUND. */
   readonly nameOf: (tenant_id: string, container_id: string) => Promise<string>;
 }
@@ -59,8 +61,9 @@ export class ContainerMessages implements InsideMessages {
 
   async receive(self: Self, { inbox, lease_ms, ...asked }: ReceiveRequest, signal: AbortSignal): Promise<Delivered[]> {
     const input = { ...asked, lease_ms: lease_ms ?? LIMITS.lease_default_ms, max_deliver: LIMITS.max_deliver_default };
-    const { icc } = this.#options;
-    return (await icc.receive(self.tenant_id, inboxOf(self, inbox), input, signal)).map(deliveredOf);
+    const { icc, leases } = this.#options;
+    const deliveries = await icc.receive(self.tenant_id, inboxOf(self, inbox), input, signal);
+    return deliveries.map((one) => deliveredOf({ ...one, lease: leases.seal(self, one) }));
   }
 
   async deliveries(self: Self, asked: StreamRequest, signal: AbortSignal): Promise<AsyncIterable<Delivered>> {
@@ -71,8 +74,9 @@ export class ContainerMessages implements InsideMessages {
   }
 
   async settle(self: Self, { inbox, delay_ms, ...asked }: SettleRequest): Promise<Sent> {
-    const input = { ...asked, ...(delay_ms === null ? {} : { delay_ms }) };
     const name = inboxOf(self, inbox);
+    const lease = this.#options.leases.open(self, { ...asked, inbox: name });
+    const input = { ...asked, lease, ...(delay_ms === null ? {} : { delay_ms }) };
     const settled = await this.#options.icc.settle(self.tenant_id, name, input);
     this.#held.get(nameOf(self.tenant_id, name, asked.msg_id))?.();
     return { ...settled };
