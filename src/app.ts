@@ -302,6 +302,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   ) => {
     const app = createApp({
       ...base,
+      cors_origins: config.cors_origins,
       authenticator,
       rates,
       spools,

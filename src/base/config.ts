@@ -13,6 +13,7 @@ import { AppError, errorText } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
 import { LOG_LEVELS, type LogLevel } from "./log.ts";
 import { type NatsServer, natsServer } from "./nats-server.ts";
+import { originSet } from "./origins.ts";
 import {
   DAY_SECONDS,
   DISK_SCHEDULERS,
@@ -45,6 +46,8 @@ export interface Config {
   readonly users_max: number;
   /** Whose `X-Forwarded-For` names the client. */
   readonly trusted_proxies: readonly Network[];
+  /** Of pages in browsers that may call the API. */
+  readonly cors_origins: ReadonlySet<string>;
   /** Hosts that the daemon may call wherever they are: `host` or `host:port`. */
   readonly outgoing_allowed: readonly string[];
   /** Registry → the host that serves its images, both in lower case. */
@@ -452,6 +455,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     bootstrap_key: bootstrapKey(read),
     bootstrap_key_file: read("bootstrap_key_file") || null,
     outside_issuer: outsideIssuer(read),
+    cors_origins: originSet(entriesOf(read("cors_origins")), (wrong) => refuse("cors_origins", wrong)),
     outgoing_allowed: hostList("outgoing_allowed", read("outgoing_allowed")),
     registry_mirrors: registryMirrors(read("registry_mirrors")),
     insecure_registries: hostList("insecure_registries", read("insecure_registries").toLowerCase()),

@@ -65,6 +65,10 @@ export const EDGE_LIMITS = {
   audit_rows_per_read: 500,
   audit_windows_per_answer: 50,
 
+  // CORS
+  /** Browsers keep the answer to a preflight request so long; Chromium keeps it at most two hours. */
+  cors_max_age_seconds: 600,
+
   // WebSockets
   /** Open ones of one listener; each costs some 20 KiB beside what waits for it. */
   sockets_max: 1_024,

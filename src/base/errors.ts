@@ -32,7 +32,11 @@ export const ERRORS = {
     "caller",
     "A value has the right type, but is out of range, unknown, or contradicts another value.",
   ),
-  TWO_CREDENTIALS: row(400, "caller", "The request has both X-Api-Key and Authorization."),
+  TWO_CREDENTIALS: row(
+    400,
+    "caller",
+    "The request has two credentials: in two headers, in one header twice, or in a header and the query.",
+  ),
   UNAUTHORIZED: row(401, "caller", "The request has no credential, or its credential is unknown, expired or revoked."),
   FORBIDDEN: row(
     403,

@@ -131,6 +131,13 @@ export const SETTINGS = {
     range: "addresses or networks, comma-separated",
     about: "Reverse proxies whose X-Forwarded-For names the client, for the rates of sign-ins and registrations.",
   },
+  cors_origins: {
+    variable: "HEARTH_CORS_ORIGINS",
+    fallback: "",
+    default_text: "none",
+    range: "<scheme>://<host> or <scheme>://<host>:<port>, comma-separated; never *",
+    about: "Origins of web pages that may call the API from a browser (CORS).",
+  },
   outgoing_allowed: {
     variable: "HEARTH_OUTGOING_ALLOWED",
     fallback: "",

@@ -205,7 +205,7 @@ function inForm<Body>(request: Asked, body: Body, render: (body: Body) => string
   const { format } = request.query;
   const isMarkdown = format === undefined ? accepted() === MARKDOWN_TYPE : format === "markdown";
   // Caches keep the two apart.
-  const headers = { vary: "accept" };
+  const headers = { vary: "accept, origin" };
   if (!isMarkdown) return new Answer(200, body, headers);
   return new Response(render(body), { headers: { ...headers, "content-type": `${MARKDOWN_TYPE}; charset=utf-8` } });
 }

@@ -40,7 +40,7 @@ export const eventsQuery = z.object({
     .describe(
       "Resumes after this event id; 0 starts with the oldest kept event. The Last-Event-ID header takes precedence. Default: new events only.",
     ),
-  container_id: z.string().optional().describe("Only events of this container."),
+  container_id: z.string().optional().describe("Only events of this container, by id or name."),
   operation_id: z.string().optional().describe("Only events of this operation."),
   snapshot_id: z.string().optional().describe("Only events of this snapshot."),
   name: z

@@ -1,26 +1,54 @@
 /** Hot path. The credential that a request carries, and the check that its caller may use a route. */
-import type { IncomingHttpHeaders } from "node:http";
+import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { type AuthClass, type Caller, lacksScope, type Scope } from "../base/caller.ts";
 import { AppError } from "../base/errors.ts";
+
+/** Headers of which a request has one, by length. Node keeps the first of some, and joins others. */
+const SINGLE = ["x-api-key", "x-tenant-id", "authorization", "idempotency-key"] as const;
+
+/** Throws TWO_CREDENTIALS for a second credential of a kind, INVALID_ARGUMENT for another header that came twice. */
+function checkSingle({ rawHeaders, headers }: Pick<IncomingMessage, "rawHeaders" | "headers">): void {
+  for (const name of SINGLE) {
+    if (headers[name] === undefined) continue;
+    let count = 0;
+    for (let i = 0; i < rawHeaders.length; i += 2) {
+      const sent = rawHeaders[i] ?? "";
+      if (sent.length === name.length && sent.toLowerCase() === name) count++;
+    }
+    if (count === 1) continue;
+    if (name === "x-api-key" || name === "authorization")
+      throw twoCredentials(`the header ${name} came ${count} times`);
+    throw new AppError("INVALID_ARGUMENT", `header ${name} is repeated: ${count} times (expected once)`, {
+      details: { expected: ["1 header"], received: `${count} headers` },
+      hint: "send the header once",
+    });
+  }
+}
+
+/** The refusal of a request with more than one credential. */
+export function twoCredentials(what: string): AppError {
+  return new AppError("TWO_CREDENTIALS", `two credentials in the request: ${what}`, { hint: "send one of the two" });
+}
 
 /**
  * The credential that a request carries; `queried`: what a route that takes one in its query found there. Throws
  * TWO_CREDENTIALS, or UNAUTHORIZED where there is none.
  */
-export function credentialOf(headers: IncomingHttpHeaders, queried: string | null = null): string {
+export function credentialOf(
+  incoming: Pick<IncomingMessage, "rawHeaders" | "headers">,
+  queried: string | null = null,
+): string {
+  checkSingle(incoming);
+  const { headers } = incoming;
   const key = headers["x-api-key"];
   const authorization = headers.authorization;
   if (key !== undefined && authorization !== undefined) {
-    throw new AppError("TWO_CREDENTIALS", "two credentials in the request: X-Api-Key and Authorization", {
-      hint: "send one of the two",
-    });
+    throw twoCredentials("X-Api-Key and Authorization");
   }
   if (queried !== null) {
     if (key === undefined && authorization === undefined && queried !== "") return queried;
     if (queried !== "") {
-      throw new AppError("TWO_CREDENTIALS", "two credentials in the request: in a header and in the query", {
-        hint: "send one of the two",
-      });
+      throw twoCredentials("in a header and in the query");
     }
   }
   if (typeof key === "string" && key !== "") return key;

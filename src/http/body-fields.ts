@@ -47,6 +47,9 @@ const MISNAMINGS: Readonly<Record<string, string>> = {
 
 const PAYLOAD = "payload";
 
+/** The name of the member by which JavaScript finds a prototype. Maps of names never have it. */
+const RESERVED = "__proto__";
+
 /** A body without fields: of routes that take none. */
 export const noFields = z.strictObject({});
 
@@ -154,12 +157,20 @@ function eachStep(step: Step | null): Step | null {
 }
 
 /**
- * Refuses a map with far too many entries: the schema looks at each of them before it counts. Of a list it counts first.
+ * Refuses a map with the name `__proto__`, or with far too many entries: the schema looks at each of them before it counts. Of a
+ * list it counts first.
  */
 function mapStep(step: Step | null): Step {
   const each = eachStep(step);
   return (value, path, unknown) => {
     if (!isObject(value)) return;
+    // The schema would drop it, so that a client had set what nothing shows.
+    if (Object.hasOwn(value, RESERVED)) {
+      throw new AppError("INVALID_ARGUMENT", `${pathText(path)}: invalid name: '${RESERVED}' (expected another)`, {
+        details: { expected: null, received: RESERVED },
+        hint: `rename the entry '${RESERVED}'`,
+      });
+    }
     if (Object.keys(value).length > LIMITS.map_entries_max) {
       throw new AppError(
         "INVALID_ARGUMENT",

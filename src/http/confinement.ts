@@ -146,3 +146,15 @@ export async function confine(
   if (!isNamed) throw new AppError("FORBIDDEN", "the key reaches only its containers, and the request names none");
   return confined;
 }
+
+/**
+ * The query with the id in place of the name of a container. Paths and bodies may have names too, which the concerns resolve; a
+ * filter compares ids. What names no container stays: its filter finds what is left of a deleted one.
+ */
+export function withContainerId(query: unknown, caller: Caller | null, owners: ContainerOf | undefined): unknown {
+  const { container_id } = (query ?? {}) as { readonly container_id?: unknown };
+  if (caller === null || owners === undefined || typeof container_id !== "string") return query;
+  return owners
+    .container(caller.tenant_id, container_id)
+    .then((id) => (id === null ? query : { ...(query as object), container_id: id }));
+}

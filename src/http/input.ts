@@ -117,10 +117,16 @@ export function discard(incoming: IncomingMessage, announced: number, clock: Clo
 }
 
 /**
- * JSON whatever the Content-Type says (`curl -d` announces a form). An empty body is `{}`. Throws INVALID_JSON, and
+ * JSON whatever the Content-Type says (`curl -d` announces a form). An empty body is `{}`, and a byte order mark is ignored. Throws INVALID_JSON, and
  * INVALID_ARGUMENT above the bounds of json-shape.ts.
  */
 export function parseJson(body: Buffer): unknown {
+  // RFC 8259 §8.1 permits a reader to ignore the mark, which some editors and shells write.
+  const isMarked = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf;
+  return parseText(isMarked ? body.subarray(3) : body);
+}
+
+function parseText(body: Buffer): unknown {
   if (body.length === 0) return {};
   // Names no part of the body: it may hold secrets.
   if (!isUtf8(body)) throw new AppError("INVALID_JSON", "the body is not UTF-8 text");
@@ -276,6 +282,22 @@ export function validate<T extends z.ZodType>(schema: T, input: unknown, always:
   const result = schema.safeParse(input);
   if (!result.success) throw invalidInput(result.error, input, always);
   return result.data;
+}
+
+/** The query of a request as its schema reads it. Throws INVALID_ARGUMENT, also for a repeated name where one value is expected. */
+export function validateQuery<T extends z.ZodType>(schema: T, url: string): z.output<T> {
+  const query = parseQuery(url);
+  const result = schema.safeParse(query);
+  if (result.success) return result.data;
+  const repeated = result.error.issues
+    .map(({ path }) => (path.length === 1 ? String(path[0]) : ""))
+    .find((name) => Array.isArray(query[name]));
+  if (repeated === undefined) throw invalidInput(result.error, query, "INVALID_ARGUMENT");
+  const received = `${query[repeated]?.length} values`;
+  throw new AppError("INVALID_ARGUMENT", `query parameter ${repeated} is repeated: ${received} (expected one)`, {
+    details: { expected: ["1 value"], received },
+    hint: "send the parameter once",
+  });
 }
 
 /** `name=value` pairs; a repeated name gives an array. */

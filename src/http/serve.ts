@@ -4,7 +4,7 @@
  * is made (setting them later rebuilds it, which costs a third of the throughput). Whatever is thrown becomes the error
  * body of errors.ts.
  */
-import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
+import type { IncomingMessage } from "node:http";
 import type { HttpBindings } from "@hono/node-server";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Context } from "hono";
@@ -22,14 +22,14 @@ import type { pageQuery } from "../base/schema.ts";
 import { Upgrade } from "../base/sockets.ts";
 import type { Trace, Traces } from "../base/trace.ts";
 import type { Once } from "../store/store.ts";
-import { checkTenant, credentialOf, permit } from "./auth.ts";
-import { type ContainerOf, confine, permitConfined } from "./confinement.ts";
+import { checkTenant, credentialOf, permit, twoCredentials } from "./auth.ts";
+import { type ContainerOf, confine, permitConfined, withContainerId } from "./confinement.ts";
 import { authenticated } from "./connections.ts";
 import { type Cursors, Page } from "./cursors.ts";
 import { EarlyHeaders } from "./early-headers.ts";
 import { errorBody, errorCodeOf, errorResponse, requestId } from "./errors.ts";
 import { type Idempotency, keyedRequest } from "./idempotency.ts";
-import { checkPath, parseJson, parseQuery, readBody, validate } from "./input.ts";
+import { checkPath, parseJson, parseQuery, readBody, validate, validateQuery } from "./input.ts";
 import type { MemoryBudget, Share } from "./memory-budget.ts";
 import type { RateLimiter, Taken } from "./rates.ts";
 import type { Route, RouteRequest } from "./route.ts";
@@ -85,7 +85,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
   try {
     let credential = "";
     if (route.auth !== "public") {
-      credential = credentialOf(incoming.headers, route.query_credential ? queriedToken(incoming.url ?? "") : null);
+      credential = credentialOf(incoming, route.query_credential ? queriedToken(incoming.url ?? "") : null);
       caller = deps.authenticator.cached(credential) ?? (await deps.authenticator.caller(credential));
       authenticated(incoming.socket);
       share.belongTo(caller.tenant_id);
@@ -101,8 +101,8 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
         : deps.authenticator.caller(credential).then(() => {});
     checkPath(incoming.url ?? "");
     const params = route.params === null ? sent_params : validate(route.params, sent_params, "INVALID_ARGUMENT");
-    const query =
-      route.query === null ? undefined : validate(route.query, parseQuery(incoming.url ?? ""), "INVALID_ARGUMENT");
+    const asked_query = route.query === null ? undefined : validateQuery(route.query, incoming.url ?? "");
+    const query = await withContainerId(asked_query, caller, deps.container_of);
     if (route.socket !== null) checkUpgrade(incoming);
     const bytes_max = streamedMax(route, incoming);
     if (bytes_max !== null) stream = new RequestBody({ incoming, outgoing, clock: deps.clock, bytes_max, recheck });
@@ -221,10 +221,11 @@ function streamedMax(route: Route, incoming: IncomingMessage): number | null {
   return route.base64_field === null ? null : LIMITS.base64_body_bytes_max;
 }
 
-/** The credential in a query; null where there is none. Nothing else ever looks at it. */
+/** The credential in a query; null where there is none. Nothing else ever looks at it. Throws TWO_CREDENTIALS. */
 function queriedToken(url: string): string | null {
-  const token = parseQuery(url).token;
-  return typeof token === "string" ? token : null;
+  const { token = null } = parseQuery(url);
+  if (Array.isArray(token)) throw twoCredentials("token stands twice in the query");
+  return token;
 }
 
 /** Begins to send an answer in pieces, and tells the server that it need not. */
@@ -440,52 +441,4 @@ class ServedRequest implements RouteRequest<AuthClass, unknown, unknown, unknown
   note(notes: RequestNotes): void {
     Object.assign(this.#notes, notes);
   }
-}
-
-/** The refusal where no route answers: 405 when `allowed` methods would, otherwise 404. No credential is looked at. */
-export function refuse(c: Context<Env>, allowed: readonly string[], deps: AppDeps): Response {
-  const { method = "", headers } = c.env.incoming;
-  const refusal =
-    allowed.length === 0
-      ? new AppError("NOT_FOUND", `unknown route: ${method} ${c.req.path}`)
-      : new AppError("METHOD_NOT_ALLOWED", `method not allowed: ${method} ${c.req.path}`, {
-          details: { expected: allowed, received: method },
-        });
-  return refuseUnserved(refusal, headers, method, deps, allowed.length === 0 ? {} : { allow: allowed.join(", ") });
-}
-
-/** The refusal of what has no route, told like any other request. */
-export function refuseUnserved(
-  thrown: unknown,
-  headers: IncomingHttpHeaders,
-  method: string,
-  deps: AppDeps,
-  more_headers?: Readonly<Record<string, string>>,
-): Response {
-  const begun_ms = deps.clock.monotonicMs();
-  const request_id = requestId(headers["x-request-id"], deps.ids);
-  const trace = deps.traces.begin(headers.traceparent, headers.tracestate);
-  const error_code = errorCodeOf(thrown);
-  const response = errorResponse(thrown, request_id, deps.log, more_headers);
-  const ended_ms = deps.clock.monotonicMs();
-  const { status } = response;
-  const told = {
-    request_id,
-    method,
-    route: null,
-    operation: null,
-    address: null,
-    is_change: false,
-    target: null,
-    status,
-    error_code,
-    is_poll: false,
-    caller: null,
-    begun_ms,
-    ended_ms,
-    trace,
-    notes: {},
-  };
-  deps.observer.served(told);
-  return response;
 }

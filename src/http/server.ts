@@ -3,6 +3,7 @@
  * orderly end. What happens inside a request is serve.ts's. A daemon may listen at several places; each is an `App` of
  * its own, with the same routes and the credentials that are good there.
  *
+ * M0. A request target with dot segments is refused before all of this (target.ts).
  * M1. Literal path segments are matched before parameters, in whatever order concerns mount.
  * M2. A known path with another method is 405 with `Allow`, any other path 404, both without looking at a credential.
  * L1. After `close` has begun no connection is accepted, every answer says `Connection: close`, connections end as
@@ -21,11 +22,14 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { boundChunks } from "./chunk-bounds.ts";
 import { type ConnectionLimits, Connections, DrainingResponse, type TenantOfAddress } from "./connections.ts";
+import { answerOrigin } from "./cors.ts";
 import { answerMalformed, refuseExpectations } from "./malformed-requests.ts";
 import { MemoryBudget } from "./memory-budget.ts";
 import type { Route } from "./route.ts";
 import { firstUnreached, type Unreached } from "./self-check.ts";
-import { type AppDeps, type Env, refuse, refuseUnserved, serve } from "./serve.ts";
+import { type AppDeps, type Env, serve } from "./serve.ts";
+import { checkTarget } from "./target.ts";
+import { refuse, refuseUnserved } from "./unserved.ts";
 import { asksUpgrade, type SocketLimits, Sockets, serveUpgrades } from "./websocket.ts";
 
 export interface App {
@@ -37,29 +41,42 @@ export interface App {
   readonly sockets: Sockets;
   /** Called once per concern, before `listen`. */
   mount(routes: readonly Route[]): void;
-  /** The error body for what is thrown before there is a request. */
-  failed(thrown: unknown): Response;
+  /** Origins of pages in browsers that may read answers (cors.ts). */
+  readonly cors_origins: ReadonlySet<string>;
+  /** The error body for what is thrown before there is a request; with `incoming` it is told as that request's. */
+  failed(thrown: unknown, incoming?: IncomingMessage): Response;
 }
 
 type AppOptions = Omit<AppDeps, "budget" | "sockets"> & {
   /** May be given to watch it; each application has one of its own. */
   readonly budget?: MemoryBudget;
   readonly socket_limits?: Partial<SocketLimits>;
+  /** None unless given. */
+  readonly cors_origins?: ReadonlySet<string>;
 };
 
-export function createApp({ budget = new MemoryBudget(), socket_limits, ...rest }: AppOptions): App {
+const NO_ORIGINS: ReadonlySet<string> = new Set();
+
+export function createApp({
+  budget = new MemoryBudget(),
+  socket_limits,
+  cors_origins = NO_ORIGINS,
+  ...rest
+}: AppOptions): App {
   const sockets = new Sockets({ clock: rest.clock, ...(socket_limits && { limits: socket_limits }) });
   const deps: AppDeps = { ...rest, budget, sockets };
   const routes: Route[] = [];
   const hono = new Hono<Env>();
-  const failed = (thrown: unknown): Response => refuseUnserved(thrown, {}, "-", deps);
+  const failed = (thrown: unknown, incoming?: IncomingMessage): Response =>
+    refuseUnserved(thrown, incoming?.headers ?? {}, incoming?.method ?? "-", deps);
 
-  hono.notFound((c) => refuse(c, allowedMethods(routes, c.req.path), deps));
-  hono.onError(failed);
+  hono.notFound((c) => refuse(c, allowedMethods(routes, c.req.path), cors_origins.size > 0, deps));
+  hono.onError((thrown) => failed(thrown));
   return {
     hono,
     routes,
     sockets,
+    cors_origins,
     failed,
     mount(added) {
       const ordered = [...added].sort((a, b) => comparePaths(a.path, b.path));
@@ -165,15 +182,28 @@ function makeServer(
   limits: ServerLimits,
   admit: TenantOfAddress | null,
 ): { server: Server; connections: Connections } {
-  const handle = getRequestListener((request, env) => app.hono.fetch(request, env as HttpBindings), {
-    hostname: "localhost",
-    // What hono never sees: a request target or Host header that makes no URL.
-    errorHandler: (cause) =>
-      app.failed(new AppError("INVALID_ARGUMENT", "invalid request target or Host header", { cause })),
-  });
+  const handle = getRequestListener(
+    (request, env) => {
+      const { incoming } = env as HttpBindings;
+      try {
+        checkTarget(incoming.url ?? "");
+      } catch (refusal) {
+        return app.failed(refusal, incoming);
+      }
+      return app.hono.fetch(request, env as HttpBindings);
+    },
+    {
+      hostname: "localhost",
+      // What hono never sees: a request target or Host header that makes no URL.
+      errorHandler: (cause) =>
+        app.failed(
+          new AppError("INVALID_ARGUMENT", `invalid request target or Host header: ${urlProblem(cause)}`, { cause }),
+        ),
+    },
+  );
   const listener = unlessCrowded((incoming, outgoing) => {
     boundChunks(incoming, clock);
-    return handle(incoming, outgoing);
+    return answerOrigin(incoming, outgoing, app.cors_origins) ? undefined : handle(incoming, outgoing);
   });
   const server = createServer(
     {
@@ -195,6 +225,12 @@ function makeServer(
   server.maxConnections = limits.connections_max + BACKLOG;
   return { server, connections: new Connections(server, limits, admit) };
 }
+
+/** The words of the adapter for a request that makes no URL. */
+const urlProblem = (cause: unknown): string =>
+  errorText(cause)
+    .replace(/^\w*Error: /, "")
+    .toLowerCase();
 
 type Listener = (incoming: IncomingMessage, outgoing: ServerResponse) => unknown;
 

@@ -81,7 +81,7 @@ export const listOperations = pageQuery.extend({
   status: z.enum(OPERATION_STATUSES).optional().describe("Only operations in this state."),
   operation_type: z.string().optional().describe("Only operations of this type."),
   target_resource_id: z.string().optional().describe("Only operations on the resource with this id."),
-  container_id: z.string().optional().describe("Only operations on this container."),
+  container_id: z.string().optional().describe("Only operations on this container, by id or name."),
 });
 /** `container_ids`: only operations on these containers. */
 export type OperationFilter = Omit<z.output<typeof listOperations>, keyof z.output<typeof pageQuery>> & {

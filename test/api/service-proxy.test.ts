@@ -49,6 +49,8 @@ describe("a request", () => {
     const cases = [
       ["/", "/"],
       ["/a%2Fb/../%C3%A9;x=1//", "/a%2Fb/../%C3%A9;x=1//"],
+      // The path is the service's own: nothing of the daemon is chosen by it.
+      ["/a/%2E%2e/%2e%2E%2Fb/..;/x\\..\\y//", "/a/%2E%2e/%2e%2E%2Fb/..;/x\\..\\y//"],
       ["/p?a=1&b&=c&a=%20+", "/p?a=1&b&=c&a=%20+"],
       ["/p?a=%zz&b[]=1", "/p?a=%zz&b[]=1"],
     ];

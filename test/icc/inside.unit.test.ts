@@ -125,7 +125,7 @@ describe("the socket of a container", () => {
     for (const [method, path, sent, status, error_code] of [
       ["GET", "/v2", undefined, 404, "NOT_FOUND"],
       ["GET", "/api/containers", undefined, 404, "NOT_FOUND"],
-      ["GET", "/v1/../v1/self", undefined, 404, "NOT_FOUND"],
+      ["GET", "/v1/../v1/self", undefined, 400, "INVALID_ARGUMENT"],
       ["PATCH", "/v1/self", undefined, 405, "METHOD_NOT_ALLOWED"],
       ["GET", "/v1/state/%zz", undefined, 400, "INVALID_ARGUMENT"],
       ["GET", "/v1/state/%2e%2e%2fx", undefined, 400, "INVALID_ARGUMENT"],

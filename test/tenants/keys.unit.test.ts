@@ -10,24 +10,38 @@ import type { Row, Store, Value } from "../../src/store/store.ts";
 import { scratchStores } from "../store/scratch.ts";
 import { testKeys } from "./test-keys.ts";
 
+/** A request as Node parsed it. */
+const sent = (headers: Readonly<Record<string, string>>, rawHeaders = Object.entries(headers).flat()) => ({
+  headers,
+  rawHeaders,
+});
 const refused = expect.objectContaining({ code: "UNAUTHORIZED" });
 
 describe("the credential of a request", () => {
   it("is X-Api-Key or a bearer token", () => {
-    expect(credentialOf({ "x-api-key": "k" })).toBe("k");
-    expect(credentialOf({ authorization: "Bearer k" })).toBe("k");
-    expect(credentialOf({ authorization: "bearer  k" })).toBe("k");
+    expect(credentialOf(sent({ "x-api-key": "k" }))).toBe("k");
+    expect(credentialOf(sent({ authorization: "Bearer k" }))).toBe("k");
+    expect(credentialOf(sent({ authorization: "bearer  k" }))).toBe("k");
   });
 
   it("is refused when both are sent, even the same", () => {
-    expect(() => credentialOf({ "x-api-key": "k", authorization: "Bearer k" })).toThrow(
+    expect(() => credentialOf(sent({ "x-api-key": "k", authorization: "Bearer k" }))).toThrow(
       expect.objectContaining({ code: "TWO_CREDENTIALS" }),
     );
   });
 
+  it("is refused when it comes twice, even the same, and in whatever case", () => {
+    for (const name of ["x-api-key", "authorization"] as const) {
+      const raw = [name, "Bearer k", "accept", name, name.toUpperCase(), "Bearer k"];
+      expect(() => credentialOf(sent({ [name]: "Bearer k" }, raw))).toThrow(
+        expect.objectContaining({ code: "TWO_CREDENTIALS", message: expect.stringContaining(`${name} came 2 times`) }),
+      );
+    }
+  });
+
   it("is missing when there is none, an empty one or another scheme", () => {
     for (const headers of [{}, { "x-api-key": "" }, { authorization: "Basic azpr" }, { authorization: "Bearer " }]) {
-      expect(() => credentialOf(headers)).toThrow(refused);
+      expect(() => credentialOf(sent(headers as Record<string, string>))).toThrow(refused);
     }
   });
 });
