@@ -105,6 +105,7 @@ export function makeMessaging(parts: Parts) {
       const { items } = await containers.list(tenant_id, filter, firstPage(count_max));
       return items.map(({ container_id }) => container_id);
     },
+    stateOf: async (tenant_id, container_id) => (await containers.row(tenant_id, container_id)).state,
     run: async ({ tenant_id, by, request_id: id }, name, command, signal) => {
       const { id: container_id } = await containers.row(tenant_id, name);
       parts.audit.commanded({ tenant_id, container_id, operation: "exec_broadcast", id, by });

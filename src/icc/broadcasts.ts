@@ -1,6 +1,6 @@
 /** One message, or one command, for many containers of a tenant. A target that fails is a result, not a refusal. */
 import type { Clock } from "../base/clock.ts";
-import { publicText } from "../base/errors.ts";
+import { AppError, publicText } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import { rewriteEnvelope } from "./envelope/envelope.ts";
@@ -57,6 +57,8 @@ export interface BroadcastsOptions {
     tenant_id: string,
     options: { readonly isRunning: boolean; readonly count_max: number },
   ) => Promise<readonly string[]>;
+  /** The state of a container. Rejects with NOT_FOUND. */
+  readonly stateOf: (tenant_id: string, container_id: string) => Promise<string>;
   readonly run: (
     asked: CommandAsked,
     container_id: string,
@@ -118,6 +120,8 @@ export class Broadcasts {
         try {
           const address = await publishing.resolve(tenant_id, target);
           const to = address.text;
+          if (targets.include_non_running !== true && address.kind === "container")
+            await this.#checkRuns(tenant_id, to);
           const changes = { msg_id, request_id, causation_id, sent_at, seq: 0, to, stream_key: to };
           const envelope = { ...model.envelope, ...changes };
           const bytes = rewriteEnvelope(model.bytes, changes);
@@ -143,6 +147,16 @@ export class Broadcasts {
     });
     const failed = results.filter(({ error }) => error !== null).length;
     return { succeeded: results.length - failed, failed, results };
+  }
+
+  /** Throws NOT_RUNNING. */
+  async #checkRuns(tenant_id: string, container_id: string): Promise<void> {
+    const state = await this.#options.stateOf(tenant_id, container_id);
+    if (state === "running") return;
+    throw new AppError(
+      "NOT_RUNNING",
+      `container '${container_id}' is not running: ${state} (expected running, or include_non_running)`,
+    );
   }
 
   async #runIn(asked: CommandAsked, target: string, command: BroadcastCommand, signal: AbortSignal) {

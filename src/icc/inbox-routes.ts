@@ -3,11 +3,12 @@ import type { z } from "zod";
 import type { Caller } from "../base/caller.ts";
 import { AppError } from "../base/errors.ts";
 import { route } from "../http/route.ts";
+import { deliveryItem } from "./items.ts";
 import { PUBLISH_ERRORS, publishedOf } from "./published.ts";
 import { sentBy } from "./publishing.ts";
 import { SAMPLES } from "./samples.ts";
 import * as shapes from "./schema.ts";
-import { deliveryItem, type Icc, type Replayer } from "./service.ts";
+import { differs, type Icc, type Replayer } from "./service.ts";
 
 interface InboxRoutesOptions {
   readonly icc: Icc;
@@ -31,6 +32,12 @@ function deadSeqOf(text: string): number {
   return Number(text);
 }
 
+/** The msg_id of the path, which the body may repeat. Throws INVALID_ARGUMENT for another one. */
+function sameMessage(named: string, repeated: string | null | undefined): string {
+  if (repeated == null || repeated === named) return named;
+  throw differs("msg_id", repeated, named);
+}
+
 export function inboxRoutes(options: InboxRoutesOptions) {
   return [...readRoutes(options), ...receiveRoutes(options), ...ackRoutes(options), ...replayRoutes(options)];
 }
@@ -38,6 +45,7 @@ export function inboxRoutes(options: InboxRoutesOptions) {
 function readRoutes({ icc }: InboxRoutesOptions) {
   const read = { method: "GET", auth: "tenant", scope: "read", errors: READ_ERRORS } as const;
   const ofInbox = { ...read, params: shapes.byInbox, query: shapes.inboxQuery, response: shapes.inboxMessages };
+  const ofContainer = { ...ofInbox, params: shapes.byContainer };
   const example = { params: BY_CONTAINER, response: SAMPLES.inbox };
   return [
     route({
@@ -48,7 +56,8 @@ function readRoutes({ icc }: InboxRoutesOptions) {
       query: shapes.messagesQuery,
       response: shapes.inboxMessages,
       example: { query: BY_CONTAINER, response: SAMPLES.inbox },
-      handler: ({ caller, query: { container_id, ...query } }) => icc.read(caller.tenant_id, container_id, query),
+      handler: async ({ caller, query: { container_id, ...query } }) =>
+        icc.read(caller.tenant_id, (await icc.container(caller.tenant_id, container_id)).inbox, query),
     }),
     route({
       ...ofInbox,
@@ -59,27 +68,29 @@ function readRoutes({ icc }: InboxRoutesOptions) {
       handler: ({ caller, params, query }) => icc.read(caller.tenant_id, params.container_id, query),
     }),
     route({
-      ...ofInbox,
+      ...ofContainer,
       path: "/api/containers/:container_id/inbox",
       operation: "readContainerInbox",
       summary: "Lists messages of the container's inbox by stream_seq, without delivering them.",
       example,
-      handler: ({ caller, params, query }) => icc.read(caller.tenant_id, params.container_id, query),
+      handler: async ({ caller, params, query }) =>
+        icc.read(caller.tenant_id, (await icc.container(caller.tenant_id, params.container_id)).inbox, query),
     }),
     route({
-      ...ofInbox,
+      ...ofContainer,
       path: "/api/containers/:container_id/messages",
       operation: "listContainerMessages",
       summary: "Lists messages of the container's inbox by stream_seq, without delivering them.",
       example,
-      handler: ({ caller, params, query }) => icc.read(caller.tenant_id, params.container_id, query),
+      handler: async ({ caller, params, query }) =>
+        icc.read(caller.tenant_id, (await icc.container(caller.tenant_id, params.container_id)).inbox, query),
     }),
     route({
       ...read,
       path: "/api/containers/:container_id/icc",
       operation: "containerMessaging",
       summary: "Returns the counts of the container's inbox and what the container may send.",
-      params: shapes.byInbox,
+      params: shapes.byContainer,
       response: shapes.containerMessaging,
       example: { params: BY_CONTAINER, response: SAMPLES.container },
       handler: ({ caller, params }) => icc.facts(caller.tenant_id, params.container_id),
@@ -89,7 +100,7 @@ function readRoutes({ icc }: InboxRoutesOptions) {
       path: "/api/icc/containers/:container_id/state-version",
       operation: "stateVersion",
       summary: "Returns the container's state version, which each applied action moves.",
-      params: shapes.byInbox,
+      params: shapes.byContainer,
       response: shapes.stateVersion,
       example: { params: BY_CONTAINER, response: { container_id: SAMPLES.container.container_id, state_version: 0 } },
       handler: async ({ caller, params }) => {
@@ -163,7 +174,10 @@ function ackRoutes({ icc }: InboxRoutesOptions) {
       body: shapes.ackById,
       example: { params: MSG, body: { action: "ack" }, response: SAMPLES.acked },
       handler: ({ caller, params, body: { container_id, ...input } }) =>
-        icc.settle(caller.tenant_id, container_id ?? null, { ...input, msg_id: params.msg_id }),
+        icc.settle(caller.tenant_id, container_id ?? null, {
+          ...input,
+          msg_id: sameMessage(params.msg_id, input.msg_id),
+        }),
     }),
     route({
       ...inInbox,
@@ -171,15 +185,20 @@ function ackRoutes({ icc }: InboxRoutesOptions) {
       operation: "ackInboxMessage",
       summary: "Acks or fails a message of an inbox.",
       example: { params: BY_CONTAINER, body: MSG, response: SAMPLES.acked },
-      handler: ({ caller, params, body }) => icc.settle(caller.tenant_id, params.container_id, body),
+      handler: async ({ caller, params, body: { container_id, ...input } }) =>
+        icc.settle(caller.tenant_id, await icc.same(caller.tenant_id, params.container_id, container_id), input),
     }),
     route({
       ...inInbox,
+      params: shapes.byContainer,
       path: "/api/containers/:container_id/inbox/ack",
       operation: "ackContainerMessage",
       summary: "Acks or fails a message of the container's inbox.",
       example: { params: BY_CONTAINER, body: MSG, response: SAMPLES.acked },
-      handler: ({ caller, params, body }) => icc.settle(caller.tenant_id, params.container_id, body),
+      handler: async ({ caller: { tenant_id }, params, body: { container_id, ...input } }) => {
+        const { inbox } = await icc.container(tenant_id, params.container_id);
+        return icc.settle(tenant_id, await icc.same(tenant_id, inbox, container_id), input);
+      },
     }),
   ];
 }
@@ -200,9 +219,9 @@ function replayRoutes({ icc }: InboxRoutesOptions) {
       body: shapes.replayMessages,
       response: shapes.replayed,
       example: { body: { container_id: "{container_id}", state: "acked", limit: 10 }, response: SAMPLES.replayed },
-      handler: (asked) => {
+      handler: async (asked) => {
         const { container_id, ...range } = asked.body;
-        return again(asked, container_id, range);
+        return again(asked, (await icc.container(asked.caller.tenant_id, container_id)).inbox, range);
       },
     }),
     route({
@@ -211,15 +230,24 @@ function replayRoutes({ icc }: InboxRoutesOptions) {
       operation: "replayInbox",
       summary: "Publishes messages of the inbox to it once more, with new ids.",
       example: { params: BY_CONTAINER, body: { state: "acked" }, response: SAMPLES.replayed },
-      handler: (asked) => again(asked, asked.params.container_id, asked.body),
+      handler: async (asked) => {
+        const { container_id, ...range } = asked.body;
+        return again(asked, await icc.same(asked.caller.tenant_id, asked.params.container_id, container_id), range);
+      },
     }),
     route({
       ...inInbox,
+      params: shapes.byContainer,
       path: "/api/containers/:container_id/inbox/replay",
       operation: "replayContainerInbox",
       summary: "Publishes messages of the container's inbox to it once more, with new ids.",
       example: { params: BY_CONTAINER, body: { state: "acked" }, response: SAMPLES.replayed },
-      handler: (asked) => again(asked, asked.params.container_id, asked.body),
+      handler: async (asked) => {
+        const { container_id, ...range } = asked.body;
+        const { tenant_id } = asked.caller;
+        const { inbox } = await icc.container(tenant_id, asked.params.container_id);
+        return again(asked, await icc.same(tenant_id, inbox, container_id), range);
+      },
     }),
     route({
       ...replay,

@@ -179,7 +179,7 @@ function publishRoutes({ icc, nameOf }: IccRoutesOptions) {
       path: "/api/containers/:container_id/icc/publish",
       operation: "publishContainerEnvelope",
       summary: "Publishes a message from or to the container.",
-      params: shapes.byInbox,
+      params: shapes.byContainer,
       body: shapes.publishMessage,
       response: shapes.published,
       errors: PUBLISH_ERRORS,
@@ -248,7 +248,7 @@ function broadcastRoutes({ broadcasts }: IccRoutesOptions) {
       response: shapes.commandAnswer,
       errors: ["SHUTTING_DOWN"],
       example: {
-        body: { command: ["echo", "ready"], targets: { limit: 1 } },
+        body: { command: ["echo", "ready"], targets: { container_ids: ["{container_id}"] } },
         response: SAMPLES.command,
       },
       handler: ({ caller, address, request_id, body: { targets, ...command }, signal }) => {
@@ -268,7 +268,7 @@ function permissionRoutes({ icc }: IccRoutesOptions) {
       scope: "read",
       operation: "messagePermission",
       summary: "Returns the highest permission level that messages of the container itself may have.",
-      params: shapes.byInbox,
+      params: shapes.byContainer,
       response: shapes.permission,
       errors: READ_ERRORS,
       example: { params: BY_CONTAINER, response: SAMPLES.permission },
@@ -282,7 +282,7 @@ function permissionRoutes({ icc }: IccRoutesOptions) {
       operation: "setMessagePermission",
       summary:
         "Sets the highest permission level that messages of the container itself may have; EXECUTE and above need the scope invoke too.",
-      params: shapes.byInbox,
+      params: shapes.byContainer,
       body: shapes.permissionBody,
       response: shapes.permission,
       errors: READ_ERRORS,

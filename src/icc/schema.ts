@@ -28,6 +28,9 @@ const envelopeField = z
   .max(Math.ceil(LIMITS.icc_message_bytes_max / 3) * 4)
   .describe("Envelope (protobuf message jets.Envelope) in base64.");
 
+export const byContainer = z.object({
+  container_id: z.string().meta({ description: "Id or name of the container.", examples: ["ctr_c1v8hx2m9qk4te7b"] }),
+});
 export const byInbox = z.object({
   container_id: z.string().meta({
     description: "Id or name of the container, `queue:<name>` or `topic:<name>`.",
@@ -48,18 +51,41 @@ export const publishMessage = messageSchema
   .extend({ envelope_b64: envelopeField.optional().describe("Envelope in base64, in place of all other fields.") })
   .meta({ id: "PublishMessage" });
 
+const addresses = z.array(textBytes(LIMITS.icc_id_bytes_max)).max(LIMITS.broadcast_targets_max);
+const targetFields = {
+  include_non_running: z
+    .boolean()
+    .default(false)
+    .describe("Includes containers that do not run; otherwise one in container_ids fails."),
+  limit: whole(1, Number.MAX_SAFE_INTEGER).nullish().describe("Maximum number of targets."),
+};
 const targets = z
   .object({
-    container_ids: z
-      .array(textBytes(LIMITS.icc_id_bytes_max))
-      .max(LIMITS.broadcast_targets_max)
+    container_ids: addresses
       .nullish()
       .describe("Targets: ids or names of containers, queues, topics (default: all containers of the tenant)."),
-    include_non_running: z.boolean().default(false).describe("Includes containers that do not run."),
-    limit: whole(1, Number.MAX_SAFE_INTEGER).nullish().describe("Maximum number of targets."),
+    ...targetFields,
   })
   .default({ include_non_running: false })
   .describe("Which containers; by default all running ones.");
+
+const NO_TARGETS = "expected the containers that run the command";
+const commandTargets = z
+  .object({
+    container_ids: addresses.nullish().describe("Targets: ids or names of containers, at least one."),
+    ...targetFields,
+  })
+  .refine(({ container_ids }) => container_ids?.some((name) => name.trim() !== "") === true, {
+    error: NO_TARGETS,
+    path: ["container_ids"],
+  })
+  .nullish()
+  .transform((wanted, context) => {
+    if (wanted != null) return wanted;
+    context.addIssue({ code: "custom", message: NO_TARGETS });
+    return z.NEVER;
+  })
+  .describe("Which containers: required, as a command in all of them is rarely meant.");
 
 export const broadcastMessage = z.object({ envelope_b64: envelopeField, targets }).meta({ id: "BroadcastMessage" });
 
@@ -74,7 +100,7 @@ export const broadcastCommand = z
     workdir: absolutePath.nullish().describe("Working directory (default: the container's)."),
     capture_output: z.boolean().default(true).describe("Keeps the output."),
     detach: z.boolean().default(false).describe("Answers when the command has started in each target."),
-    targets,
+    targets: commandTargets,
   })
   .meta({ id: "BroadcastCommand" });
 
@@ -88,14 +114,18 @@ const ackFields = {
   requeue: z.boolean().default(false).describe("With nack: delivers the message again, until max_deliver."),
   delay_ms: whole(0, LIMITS.lease_max_ms).default(0).describe("With requeue: milliseconds until the next delivery."),
 };
+const someInbox = inboxName.nullish().describe("Inbox; needed if the msg_id is in several.");
+const sameInbox = inboxName.nullish().describe("The inbox of the path, if it is sent at all.");
 export const ackInInbox = z
-  .object({ msg_id: id.describe("Id of the message."), ...ackFields })
+  .object({ msg_id: id.describe("Id of the message."), container_id: sameInbox, ...ackFields })
   .meta({ id: "AckMessage" });
-export const ackAnywhere = ackInInbox
-  .extend({ container_id: inboxName.nullish().describe("Inbox; needed if the msg_id is in several.") })
-  .meta({ id: "AckMessageAnywhere" });
+export const ackAnywhere = ackInInbox.extend({ container_id: someInbox }).meta({ id: "AckMessageAnywhere" });
 export const ackById = z
-  .object({ container_id: inboxName.nullish().describe("Inbox; needed if the msg_id is in several."), ...ackFields })
+  .object({
+    msg_id: id.nullish().describe("The msg_id of the path, if it is sent at all."),
+    container_id: someInbox,
+    ...ackFields,
+  })
   .meta({ id: "AckMessageById" });
 export const ackAnswer = z
   .object({
@@ -114,8 +144,10 @@ const range = {
     .nullish()
     .describe(`Maximum number of messages; default ${LIMITS.entries_read_default}.`),
 };
-export const replayInInbox = z.object(range).meta({ id: "ReplayInbox" });
-export const replayMessages = z.object({ container_id: inboxName, ...range }).meta({ id: "ReplayMessages" });
+export const replayInInbox = z.object({ container_id: sameInbox, ...range }).meta({ id: "ReplayInbox" });
+export const replayMessages = z
+  .object({ container_id: id.describe("Id or name of the container."), ...range })
+  .meta({ id: "ReplayMessages" });
 export const replayDead = z
   .object({ replay_to_container: inboxName.nullish().describe("Another inbox (default: the original one).") })
   .meta({ id: "ReplayDeadLetter" });
@@ -132,7 +164,7 @@ export const inboxQuery = z.object({
   limit: queryLimit(LIMITS.entries_read_default, LIMITS.entries_read_max),
   include_message,
 });
-export const messagesQuery = inboxQuery.extend({ container_id: inboxName });
+export const messagesQuery = inboxQuery.extend({ container_id: id.describe("Id or name of the container.") });
 export const deadQuery = z.object({
   from_seq: queryNumber(1, 2 ** 32 - 1)
     .optional()

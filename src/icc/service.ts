@@ -7,8 +7,8 @@ import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
-import { DEAD_STREAM, parseAddress, streamOf, subjectOf } from "./addresses.ts";
-import type { Bus, DeadLetter, Delivery, Entry, EntryRef, EntryState, InboxKey, ReceiveOptions } from "./bus/port.ts";
+import { DEAD_STREAM, parseAddress, streamOf } from "./addresses.ts";
+import type { Bus, Delivery, EntryRef, EntryState, InboxKey, ReceiveOptions } from "./bus/port.ts";
 import {
   DAMAGED,
   decodeStored,
@@ -19,9 +19,8 @@ import {
 } from "./envelope/envelope.ts";
 import type { JsonMessage } from "./envelope/message-schema.ts";
 import { messageOf } from "./envelope/messages.ts";
-import { damagedSummary, summaryOf } from "./envelope/summary.ts";
-
 import type { Grants } from "./grants.ts";
+import { deadItem, factsItem, messageItem } from "./items.ts";
 import { type Accepted, API_SENDER, type Content, checkScopes, type Publishing, type Sender } from "./publishing.ts";
 import type { Replies, Waits } from "./replies.ts";
 import type { streamsQuery } from "./schema.ts";
@@ -136,7 +135,7 @@ export class Icc {
   }
 
   async read(tenant_id: string, inbox: string, input: ReadInput) {
-    const key = await this.inbox(tenant_id, inbox);
+    const key = await this.#known(tenant_id, inbox);
     const entries = await this.#options.bus.read(key, {
       from_seq: input.from_seq ?? 1,
       to_seq: input.to_seq ?? Number.MAX_SAFE_INTEGER,
@@ -216,7 +215,7 @@ export class Icc {
    * them.
    */
   async replay({ tenant_id, scopes, by }: Replayer, inbox: string, input: ReadInput) {
-    const key = await this.inbox(tenant_id, inbox);
+    const key = await this.#known(tenant_id, inbox);
     const entries = await this.#options.bus.read(key, {
       from_seq: input.from_seq ?? 1,
       to_seq: input.to_seq ?? Number.MAX_SAFE_INTEGER,
@@ -310,11 +309,36 @@ export class Icc {
     return this.permission(tenant_id, inbox);
   }
 
+  /**
+   * Like `inbox`, where the body may repeat the inbox of the path, by whichever of its names. Rejects with INVALID_ARGUMENT for
+   * another one.
+   */
+  async same(tenant_id: string, named: string, repeated: string | null | undefined): Promise<string> {
+    if (repeated == null || repeated === named) return named;
+    const { inbox } = await this.inbox(tenant_id, named);
+    const other = await this.inbox(tenant_id, repeated).catch((error: unknown) => {
+      if (error instanceof AppError && error.code === "NOT_FOUND") return null;
+      throw error;
+    });
+    if (other?.inbox !== inbox) throw differs("container_id", repeated, named);
+    return inbox;
+  }
+
+  /** Like `inbox`, where a queue or topic begins with its first message. Rejects with NOT_FOUND before. */
+  async #known(tenant_id: string, text: string): Promise<InboxKey> {
+    const key = await this.inbox(tenant_id, text);
+    if (parseAddress(key.inbox).kind === "container") return key;
+    const { last_seq } = await this.#options.bus.facts(key);
+    if (last_seq > 0) return key;
+    throw new AppError("NOT_FOUND", `${key.inbox} has no inbox: no message was published to it`);
+  }
+
   /** Like `inbox`, of containers alone. */
   async container(tenant_id: string, text: string): Promise<InboxKey> {
     if (parseAddress(text).kind !== "container") {
-      throw new AppError("INVALID_ARGUMENT", `not a container: ${text}`, {
-        details: { expected: ["container id or name"] },
+      throw new AppError("NOT_FOUND", `container '${text}' not found: the address of a queue, topic or state`, {
+        details: { expected: ["container id or name"], received: text },
+        hint: "read queues and topics at GET /api/icc/inbox/:container_id",
       });
     }
     return this.inbox(tenant_id, text);
@@ -417,6 +441,14 @@ export class Icc {
   }
 }
 
+/** The refusal of a body that repeats a field of the path with another value. */
+export function differs(field: string, received: string, expected: string): AppError {
+  return new AppError("INVALID_ARGUMENT", `${field}: differs from the path: '${received}' (expected ${expected})`, {
+    details: { expected: [expected], received },
+    hint: `send ${field} in the path alone`,
+  });
+}
+
 function noInbox(text: string): AppError {
   return new AppError("INVALID_ARGUMENT", `${text} has no inbox, and nothing replies there`, {
     hint: "the routes of states return the value of a key",
@@ -426,66 +458,3 @@ function noInbox(text: string): AppError {
 /** The id of the binding that an inbox is of, or null. */
 const bindingOf = (inbox: string): string | null =>
   inbox.startsWith("binding:") ? inbox.slice("binding:".length) : null;
-
-const seconds = (ms: number): number => Math.floor(ms / 1_000);
-
-/** A message as lists show it. */
-export function messageItem(entry: Entry, include_message = false) {
-  return {
-    ...itemOf(entry, entry.stream_seq, include_message),
-    state: entry.state,
-    deliveries: entry.deliveries,
-    is_leased: entry.held_until_ms !== null,
-    created_at: seconds(entry.created_ms),
-    expires_at: seconds(entry.expires_ms),
-  };
-}
-
-/** A message as a receiver gets it. */
-export function deliveryItem(delivery: Delivery) {
-  return {
-    ...messageItem(delivery),
-    lease: delivery.lease,
-    lease_expires_at: seconds(delivery.held_until_ms),
-    message: { ...messageOf(decodeStored(delivery.envelope)) },
-  };
-}
-
-function itemOf({ inbox, msg_id, envelope: bytes }: Entry | DeadLetter, stream_seq: number, include_message: boolean) {
-  const envelope = readStored(bytes);
-  return {
-    msg_id,
-    stream: streamOf(inbox),
-    stream_seq,
-    envelope_b64: Buffer.from(bytes).toString("base64"),
-    envelope_summary: envelope === null ? damagedSummary(msg_id, inbox) : summaryOf(envelope),
-    ...(include_message && envelope !== null ? { message: { ...messageOf(envelope) } } : {}),
-  };
-}
-
-function deadItem(letter: DeadLetter, include_message = false) {
-  return {
-    ...itemOf(letter, letter.dead_seq, include_message),
-    stream: DEAD_STREAM,
-    container_id: letter.inbox,
-    original_stream: streamOf(letter.inbox),
-    original_stream_seq: letter.stream_seq,
-    reason: letter.reason,
-    deliveries: letter.deliveries,
-    created_at: seconds(letter.created_ms),
-    replayed_at: letter.replayed_ms === null ? null : seconds(letter.replayed_ms),
-  };
-}
-
-function factsItem(facts: Awaited<ReturnType<Bus["facts"]>>) {
-  return {
-    container_id: facts.inbox,
-    stream: streamOf(facts.inbox),
-    subject: subjectOf(facts.inbox),
-    last_seq: facts.last_seq,
-    unread: facts.unread_count,
-    messages: facts.entry_count,
-    bytes: facts.entry_bytes,
-    state_version: facts.state_version,
-  };
-}

@@ -103,7 +103,7 @@ describe("a change of a container's permission", () => {
     for (const level of levels) expect(await put(level)).toBe(200);
     expect(await put("ADMIN", path, other)).toBe(404);
     expect(await put("ANYTHING")).toBe(400);
-    expect(await put("ADMIN", "/api/icc/containers/queue:jobs/permission")).toBe(400);
+    expect(await put("ADMIN", "/api/icc/containers/queue:jobs/permission")).toBe(404);
     expect(await Promise.all(["FULL", "FULL", "FULL"].map((level) => put(level)))).toEqual([200, 200, 200]);
     const told = await changes(KEY);
     expect(told.map(({ data }) => data.permission_level)).toEqual(["EXECUTE", "ADMIN", "READ_ONLY", "FULL"]);

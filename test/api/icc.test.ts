@@ -207,6 +207,42 @@ describe("dead letters", () => {
   });
 });
 
+describe("the address of a queue or topic", () => {
+  it("is no container for the routes that require one", async () => {
+    await post("/api/icc/messages", { to: "queue:known", type: "t" });
+    await post("/api/icc/messages", { to: "topic:known", type: "t" });
+    const { msg_id } = (await post("/api/icc/messages", { to: "queue:known", type: "t" })).body;
+    for (const name of ["queue:known", "topic:known", "queue:unknown", "state:known"]) {
+      for (const path of ["inbox", "messages", "icc"]) {
+        expect([name, path, (await get(`/api/containers/${name}/${path}`)).status]).toEqual([name, path, 404]);
+      }
+      for (const [path, body] of [
+        [`/api/containers/${name}/inbox/ack`, { msg_id }],
+        [`/api/containers/${name}/inbox/replay`, {}],
+        [`/api/containers/${name}/icc/publish`, { to: "icc-a", type: "t" }],
+        ["/api/icc/replay", { container_id: name }],
+      ] as const) {
+        expect([name, path, (await post(path, body)).status]).toEqual([name, path, 404]);
+      }
+      for (const path of [`messages?container_id=${name}`, `containers/${name}/state-version`]) {
+        expect([name, path, (await get(`/api/icc/${path}`)).status]).toEqual([name, path, 404]);
+      }
+    }
+    expect((await get("/api/icc/inbox/queue:known?state=unread")).body.messages).toHaveLength(2);
+  });
+
+  it("has an inbox from its first message on", async () => {
+    for (const name of ["queue:early", "topic:early"]) {
+      expect((await get(`/api/icc/inbox/${name}`)).status).toBe(404);
+      expect((await post(`/api/icc/inbox/${name}/replay`, {})).status).toBe(404);
+      expect((await post(`/api/icc/inbox/${name}/receive`, {})).body.messages).toEqual([]);
+      await post("/api/icc/messages", { to: name, type: "t" });
+      expect((await get(`/api/icc/inbox/${name}`)).body.messages).toHaveLength(1);
+      expect((await post(`/api/icc/inbox/${name}/replay`, {})).body.replayed).toBe(1);
+    }
+  });
+});
+
 describe("a broadcast", () => {
   it("reaches all running containers, or those that it names", async () => {
     const all = await post("/api/icc/messages/broadcast", { envelope_b64: b64({ msg_id: "cast" }) });
@@ -222,6 +258,43 @@ describe("a broadcast", () => {
     });
     expect(some.body).toMatchObject({ accepted: 2, failed: 1 });
     expect(some.body.results[2]).toMatchObject({ target: "unknown", result: null });
+  });
+
+  it("leaves out a named container that does not run, unless the request includes such containers", async () => {
+    const { container_id } = (await post("/api/containers", { name: "icc-still" })).body;
+    await post(`/api/containers/${container_id}/stop`, { timeout_ms: 1_000 });
+    const cast = async (msg_id: string, targets: object) => {
+      const body = { envelope_b64: b64({ msg_id }), targets: { container_ids: ["icc-a", "icc-still"], ...targets } };
+      const { accepted, failed, results } = (await post("/api/icc/messages/broadcast", body)).body;
+      return [accepted, failed, results[1].error];
+    };
+    const told = expect.stringContaining("is not running: exited");
+    expect(await cast("still-1", {})).toEqual([1, 1, told]);
+    expect(await cast("still-2", { include_non_running: false })).toEqual([1, 1, told]);
+    expect(await cast("still-3", { include_non_running: false, container_ids: ["queue:still", container_id] })).toEqual(
+      [...[1, 1, told]],
+    );
+    expect((await get(`/api/icc/inbox/${container_id}`)).body.messages).toEqual([]);
+    expect(await cast("still-4", { include_non_running: true })).toEqual([2, 0, null]);
+    expect((await get(`/api/icc/inbox/${container_id}`)).body.messages).toHaveLength(1);
+    await daemon.call("DELETE", `/api/containers/${container_id}`);
+  });
+
+  it("of a command names its containers, and runs nothing without them", async () => {
+    const none = [
+      {},
+      { targets: {} },
+      { targets: null },
+      { targets: { limit: 1 } },
+      { targets: { container_ids: [] } },
+    ];
+    for (const targets of [...none, { targets: { container_ids: null } }, { targets: { container_ids: [" ", ""] } }]) {
+      const { status, body } = await post("/api/icc/exec/broadcast", { command: ["touch", "/tmp/ran"], ...targets });
+      expect([targets, status, body.error_code]).toEqual([targets, 400, "INVALID_ARGUMENT"]);
+      expect(body.error).toMatch(/^targets(.container_ids)?: expected the containers that run the command/);
+    }
+    const { body } = await post("/api/containers/icc-a/exec", { command: ["ls", "/tmp/ran"] });
+    expect(body.exit_code).not.toBe(0);
   });
 
   it("refuses an id that its copies could not have, and publishes nothing", async () => {

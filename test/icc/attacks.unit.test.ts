@@ -123,6 +123,7 @@ describe("hostile messages", () => {
       ids,
       publishing,
       containersOf: async () => [],
+      stateOf: async () => "running",
       run: never,
     });
     const base = { version: 1, msg_id: "big", from: "api", to: "ctr_x", sent_at: Date.now(), ttl_ms: 60_000 };
@@ -263,7 +264,14 @@ describe("hostile messages", () => {
     const { ids, publishing } = ground();
     const stdout = "x".repeat(1_000_000);
     const run = async () => ({ job_id: "job_1", exit_code: 0, stdout, stderr: "", timed_out: false });
-    const broadcasts = new Broadcasts({ clock: systemClock, ids, publishing, containersOf: async () => [], run });
+    const broadcasts = new Broadcasts({
+      clock: systemClock,
+      ids,
+      publishing,
+      containersOf: async () => [],
+      stateOf: never,
+      run,
+    });
     const container_ids = Array.from({ length: 100 }, (_, i) => `ctr_${i}`);
     const command = { command: ["x"], capture_output: true, detach: false };
     const by = { credential: "key", key_id: "key_1", address: null } as const;

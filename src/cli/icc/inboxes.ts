@@ -5,7 +5,7 @@ import type { Column } from "../output/table.ts";
 import { json, visible } from "../output/text.ts";
 import { bytes, stamp } from "../output/time.ts";
 import { eachPoll } from "../session/poll.ts";
-import type { Flags, Session, Words } from "../session/session.ts";
+import { type Flags, isRefusal, type Session, type Words } from "../session/session.ts";
 import { type InboxMessage, inboxOf, messageColumns, payloadText } from "./message-text.ts";
 
 type State = InboxMessage["state"];
@@ -48,7 +48,13 @@ export async function tailInbox(session: Session, [address = ""]: Words, flags: 
   return eachPoll(session, async () => {
     for (;;) {
       const query = { from_seq, limit: LIMITS.entries_read_default, include_message: true };
-      const { messages } = await client.request("GET /api/icc/inbox/:container_id", { params, query });
+      const { messages } = await client
+        .request("GET /api/icc/inbox/:container_id", { params, query })
+        .catch((error) => {
+          // A queue or topic has no inbox before its first message.
+          if (address.includes(":") && isRefusal(error, "NOT_FOUND")) return { messages: [] };
+          throw error;
+        });
       for (const message of messages) {
         session.terminal.out(session.flags.json === true ? `${json(message, 0)}\n` : lineOf(session, message));
         from_seq = message.stream_seq + 1;
