@@ -70,8 +70,19 @@ export const resourceName = wellFormed
     error: "must not start or end with a space, or be '.' or '..'",
   });
 
+/** Ids of this daemon (ids.ts): a prefix and 16 random characters, 12 of a key. */
+const ID_FORM = /^(?:[a-z]{2,4}_[0-9a-hjkmnp-tv-z]{16}|key_[0-9a-hjkmnp-tv-z]{12})$/;
+
+/** True for a name that could be an id: requests take either, and an id comes first. */
+export const hasIdForm = (name: string): boolean => ID_FORM.test(name);
+
+/** A name for something new. Names of earlier versions may have the form of an id, and stay usable. */
+export const newName = resourceName.refine((value) => !hasIdForm(value), {
+  error: "must not have the form of an id",
+});
+
 /** The body that gives a `kind` of thing another name. `name` is what older clients send. */
-export const renameBody = (kind: string, name: z.ZodType<string, string> = resourceName) =>
+export const renameBody = (kind: string, name: z.ZodType<string, string> = newName) =>
   z
     .object({
       new_name: name.optional().describe(`New name of the ${kind}.`),

@@ -2,7 +2,7 @@
 import { constants } from "node:os";
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import { text, textBytes } from "../base/schema.ts";
+import { text, textBytes, whole } from "../base/schema.ts";
 
 /** A part of an argv. */
 export const argumentList = z
@@ -41,9 +41,12 @@ export function signalNumber(name: string): number | null {
   return number >= REALTIME.SIGRTMIN && number <= REALTIME.SIGRTMAX ? number : null;
 }
 
-export const stopSignal = text(16).refine((value) => signalNumber(value) !== null, {
-  error: "must be a signal such as SIGTERM, SIGQUIT or SIGRTMIN+3",
-});
+export const stopSignal = z
+  .union([text(16), whole(1, REALTIME.SIGRTMAX)])
+  .transform(String)
+  .refine((value) => signalNumber(value) !== null, {
+    error: "must be a signal such as SIGTERM, SIGQUIT, SIGRTMIN+3 or 15",
+  });
 
 /** With an image the entrypoint and command of the image may stand before and behind what is given. */
 export function complaintAboutCommand({ oci, entrypoint, command }: CommandFields) {

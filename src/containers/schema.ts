@@ -17,16 +17,22 @@ import {
   nextCursor,
   refused,
   renameBody,
-  resourceName,
   text,
   textBytes,
   unused,
   whole,
 } from "../base/schema.ts";
-import { argumentList, argv, complaintAboutCommand, containerUser, stopSignal } from "./command-fields.ts";
+import {
+  argumentList,
+  argv,
+  complaintAboutCommand,
+  containerUser,
+  signalNumber,
+  stopSignal,
+} from "./command-fields.ts";
 import { complaintAboutDesktop } from "./desktop.ts";
 import { complaintAboutHealth, healthRecord, wantedHealth } from "./health/schema.ts";
-import { complaintAboutName, networkName, publishedPort, wantedPorts } from "./network/schema.ts";
+import { complaintAboutName, containerName, networkName, publishedPort, wantedPorts } from "./network/schema.ts";
 import { CONTAINER_STATES } from "./states.ts";
 
 /** Directories whose files a mount or a working directory must not cover. */
@@ -89,14 +95,15 @@ export const byContainer = z.object({
   container_id: z.string().meta({ description: "Id or name of the container.", examples: ["ctr_c1v8hx2m9qk4te7b"] }),
 });
 
+const SIGKILL = 9;
 const RESTART_POLICIES = ["no", "on-failure", "always"] as const;
 
 const ABOUT = {
-  name: "Name, unique among the tenant's containers; without '/', control characters, and leading or trailing spaces.",
+  name: "Name, unique among the tenant's containers; without '/', control characters, and leading or trailing spaces, not of the form of an id, and not beginning with queue:, topic:, binding: or state:.",
   working_directory:
     "Working directory of commands; created if it does not exist. Default: the image's with oci, or /.",
   memory_limit_mb: "Memory limit in MiB.",
-  cpu_limit_percent: "CPU limit in percent of one core; null means no limit.",
+  cpu_limit_percent: "CPU limit in percent of one core; null means no limit, in requests and records.",
   strict: "Hardening: no capabilities, and a narrower seccomp filter.",
   read_only_root: "Mounts the root file system read-only; /tmp and /run are then empty at each start.",
   labels: "Labels for clients; the daemon ignores them.",
@@ -155,7 +162,7 @@ const directMode = refused(
 const asyncMode = z.boolean().optional().describe("Ignored: the query execution decides.");
 
 const createFields = z.object({
-  name: resourceName.describe(ABOUT.name),
+  name: containerName.describe(ABOUT.name),
   image: text(LIMITS.image_reference_length_max)
     .regex(IMAGE_REFERENCE, "expected a profile, or a reference like docker.io/library/alpine:3.20")
     .default("prod")
@@ -227,7 +234,19 @@ export const batchContainers = z
   })
   .meta({ id: "BatchContainers" });
 
-export const renameContainer = renameBody("container").meta({ id: "RenameContainer" });
+/** Clients of other services send the signal of a kill; another one than SIGKILL would not end the container. */
+export const killQuery = z.object({
+  signal: z
+    .string()
+    .optional()
+    .refine((value) => value === undefined || signalNumber(value) === SIGKILL, {
+      error: "must be SIGKILL: stop the container, or signal one of its processes",
+      params: { expected: ["KILL", "SIGKILL", "9"] },
+    })
+    .describe("SIGKILL, KILL or 9, if it is sent at all."),
+});
+
+export const renameContainer = renameBody("container", containerName).meta({ id: "RenameContainer" });
 
 const dryRun = z
   .literal(false, { error: "dry runs are not supported" })
@@ -392,3 +411,6 @@ export const containersReadiness = z
     reason: z.string().nullable().describe("Reason if the status is degraded, otherwise null."),
   })
   .meta({ id: "ContainersHealth" });
+
+export { signalNumber } from "./command-fields.ts";
+export { checkNewName, containerName, withoutAddressPrefix } from "./network/schema.ts";

@@ -13,7 +13,7 @@ import {
   environment,
   epochSeconds,
   memoryLimit,
-  resourceName as name,
+  newName as name,
   nextCursor as next_cursor,
   refused,
   secretEnvironment,

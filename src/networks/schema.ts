@@ -1,7 +1,7 @@
 /** Shapes of private networks and of name entries. */
 import { z } from "zod";
 import { acknowledgement, renameBody } from "../base/schema.ts";
-import { containerRecord } from "../containers/schema.ts";
+import { containerName, containerRecord } from "../containers/schema.ts";
 
 const networkMember = z
   .object({
@@ -41,7 +41,7 @@ export const dnsEntries = z
   })
   .meta({ id: "DnsEntries" });
 
-export const renameEntry = renameBody("container").meta({ id: "RenameDnsEntry" });
+export const renameEntry = renameBody("container", containerName).meta({ id: "RenameDnsEntry" });
 
 export const renamedEntry = acknowledgement
   .extend({

@@ -3,7 +3,7 @@ import { z } from "zod";
 import { PORT_MAX } from "../base/egress.ts";
 import { HOSTNAME } from "../base/hostnames.ts";
 import { LIMITS } from "../base/limits.ts";
-import { epochSeconds, nextCursor, resourceName, whole } from "../base/schema.ts";
+import { epochSeconds, newName, nextCursor, whole } from "../base/schema.ts";
 import { SERVICE_STATUSES } from "./states.ts";
 
 const AUTH_MODES = ["service_token", "public"] as const;
@@ -26,7 +26,7 @@ const hostname = z
 
 export const createService = z
   .object({
-    name: resourceName.describe("Name, unique among the services of the container."),
+    name: newName.describe("Name, unique among the services of the container."),
     target_port,
     protocol: protocol.default("http"),
     enable_websockets: enable_websockets.default(false),

@@ -11,6 +11,7 @@ import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import { checkNewName, withoutAddressPrefix } from "../containers/schema.ts";
 import { type ContainerRow, type Containers, checkName, settingsOf } from "../containers/service.ts";
 import type { Engine, SubvolumeName } from "../engine/ports.ts";
 import type { AcceptedOperation, OperationRecord } from "../operations/schema.ts";
@@ -155,6 +156,7 @@ export class Copies {
         details: { expected: [`<= ${LIMITS.name_length_max} characters`] },
       });
     }
+    for (const copy of copies) checkNewName(copy.name);
     return copies;
   }
 
@@ -332,7 +334,8 @@ export class Copies {
     }
   }
 
-  #nameLike(name: string): string {
+  #nameLike(source: string): string {
+    const name = withoutAddressPrefix(source);
     const suffix = `-${this.#options.ids.random(6)}`;
     // A name that is short enough for the DNS stays so.
     const { dns_label_length_max, name_length_max } = LIMITS;

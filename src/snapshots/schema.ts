@@ -5,6 +5,7 @@ import {
   acknowledgement,
   epochSeconds,
   labels,
+  newName,
   nextCursor,
   pageQuery,
   queryLimit,
@@ -12,7 +13,7 @@ import {
   text,
   whole,
 } from "../base/schema.ts";
-import { containerRecord } from "../containers/schema.ts";
+import { containerName, containerRecord } from "../containers/schema.ts";
 import { acceptedOperation } from "../operations/schema.ts";
 
 export const CONSISTENCY_MODES = ["crash-consistent", "app-consistent"] as const;
@@ -88,7 +89,7 @@ const copyFields = {
 
 export const createSnapshot = z
   .object({
-    name: resourceName.nullish().describe("Name for people; need not be unique."),
+    name: newName.nullish().describe("Name for people; need not be unique."),
     ...modes,
     ttl_seconds: ttl.describe(ABOUT.ttl_seconds),
     labels: labels.default({}).describe(ABOUT.labels),
@@ -100,7 +101,7 @@ export type CreateSnapshot = z.output<typeof createSnapshot>;
 
 export const cloneSnapshot = z
   .object({
-    name: resourceName
+    name: containerName
       .nullish()
       .describe(
         "Name of the container, or of the volume; with count, a pattern in which {n} is replaced by the number of the clone, from 1 on. Default: the source's name and a random suffix.",
@@ -114,7 +115,7 @@ export type CloneSnapshot = z.output<typeof cloneSnapshot>;
 
 export const forkContainer = z
   .object({
-    name: resourceName
+    name: containerName
       .nullish()
       .describe(
         "Name of the fork; with count, a pattern in which {n} is replaced by the number of the fork, from 1 on. Default: the source's name and a random suffix.",
@@ -157,7 +158,7 @@ export const commitContainer = z.object({ reference, ...sentAlong }).meta({ id: 
 
 export const snapshotVolume = z
   .object({
-    name: resourceName.nullish().describe("Name for people; need not be unique."),
+    name: newName.nullish().describe("Name for people; need not be unique."),
     ttl_seconds: ttl.describe(ABOUT.ttl_seconds),
     labels: labels.default({}).describe(ABOUT.labels),
     ...sentAlong,
@@ -213,7 +214,7 @@ export const bySnapshot = z.object({
 });
 
 export const listSnapshots = pageQuery.extend({
-  container_id: z.string().optional().describe("Only snapshots of this container, by its id."),
+  container_id: z.string().optional().describe("Only snapshots of this container, by id or name."),
   volume: z.string().optional().describe("Only snapshots of this volume, by its name at that time."),
   label: z
     .union([z.string(), z.array(z.string()).max(LIMITS.labels_max)])

@@ -3,14 +3,15 @@ import { z } from "zod";
 import { SCOPES, type Scope } from "../base/caller.ts";
 import { GRANT } from "../base/hostnames.ts";
 import { LIMITS } from "../base/limits.ts";
-import { epochSeconds, nextCursor, queryFlag, wellFormed, whole } from "../base/schema.ts";
+import { epochSeconds, hasIdForm, nextCursor, queryFlag, wellFormed, whole } from "../base/schema.ts";
 import { eachLimit, TENANT_USES, type UseName } from "../base/tenant-limits.ts";
 
 const name = wellFormed
   .min(1)
   .max(LIMITS.tenant_name_length_max)
   .refine((value) => !/\p{Cc}/u.test(value), { error: "must not contain control characters" })
-  .refine((value) => value.trim() === value, { error: "must not start or end with a space" });
+  .refine((value) => value.trim() === value, { error: "must not start or end with a space" })
+  .refine((value) => !hasIdForm(value), { error: "must not have the form of an id" });
 
 const limitNumber = ({
   min,

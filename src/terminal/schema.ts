@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import { absolutePath, epochSeconds, nextCursor, pageQuery, queryNumber, wellFormed, whole } from "../base/schema.ts";
-import { argv, containerEnvironment } from "../containers/schema.ts";
+import { argv, containerEnvironment, signalNumber } from "../containers/schema.ts";
 import { TERMINAL_STATES } from "./states.ts";
 
 const { terminal_columns_max, terminal_rows_max } = LIMITS;
@@ -95,7 +95,8 @@ export const bySession = z.object({
   session_id: z.string().meta({ description: "Id of the session.", examples: ["sess_3fa85f64c1d2"] }),
 });
 
-export const TERMINAL_SIGNALS = { SIGHUP: 1, SIGINT: 2, SIGTERM: 15 } as const;
+/** SIGHUP, SIGINT and SIGTERM. */
+const TERMINAL_SIGNALS: ReadonlySet<number> = new Set([1, 2, 15]);
 
 /** What a client sends as text. */
 export const clientFrame = z.discriminatedUnion("type", [
@@ -103,7 +104,11 @@ export const clientFrame = z.discriminatedUnion("type", [
   z.object({ type: z.literal("ping"), ts: z.union([z.number(), z.string().max(64)]).optional() }),
   z.object({
     type: z.literal("signal"),
-    signal: z.enum(Object.keys(TERMINAL_SIGNALS) as [keyof typeof TERMINAL_SIGNALS, ...never[]]),
+    // The number, as text too, and the name without SIG, as of other routes.
+    signal: z
+      .union([z.int(), z.string().max(16)])
+      .transform((signal) => signalNumber(String(signal)) ?? 0)
+      .refine((signal) => TERMINAL_SIGNALS.has(signal)),
   }),
 ]);
 

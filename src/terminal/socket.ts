@@ -7,7 +7,7 @@
  */
 import { LIMITS } from "../base/limits.ts";
 import { CLOSE, type ServerSocket, type SocketListener } from "../base/sockets.ts";
-import { clientFrame, type ServerFrame, TERMINAL_SIGNALS } from "./schema.ts";
+import { clientFrame, type ServerFrame } from "./schema.ts";
 import type { Session, SessionEnd, TerminalClient } from "./session.ts";
 
 export class TerminalSocket implements SocketListener, TerminalClient {
@@ -31,11 +31,15 @@ export class TerminalSocket implements SocketListener, TerminalClient {
   onText(text: string): void {
     const frame = parse(text);
     if (frame === null) {
-      this.#say({ type: "error", code: "INVALID_ARGUMENT", message: "expected a frame: resize, ping or signal" });
+      this.#say({
+        type: "error",
+        code: "INVALID_ARGUMENT",
+        message: "expected a frame: resize, ping, or signal with SIGHUP, SIGINT or SIGTERM",
+      });
     } else if (frame.type === "resize") {
       this.#session.resize({ cols: frame.cols, rows: frame.rows });
     } else if (frame.type === "signal") {
-      this.#session.signal(TERMINAL_SIGNALS[frame.signal]);
+      this.#session.signal(frame.signal);
     } else {
       this.#say({ type: "pong", ...(frame.ts === undefined ? {} : { ts: frame.ts }) });
     }

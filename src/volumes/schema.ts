@@ -1,12 +1,12 @@
 /** Shapes of the volume concern as zod schemas: requests and records. */
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
-import { acknowledgement, epochSeconds, labels, nextCursor, renameBody, resourceName, whole } from "../base/schema.ts";
+import { acknowledgement, epochSeconds, labels, newName, nextCursor, renameBody, whole } from "../base/schema.ts";
 import { base64, filePath, octalMode, PATH } from "../files/schema.ts";
 import { VOLUME_STATUSES } from "./states.ts";
 
 /** Unlike other names one of a volume stands before a colon in a mount. */
-const volumeName = resourceName.refine((value) => !value.includes(":"), { error: "must not contain ':'" });
+const volumeName = newName.refine((value) => !value.includes(":"), { error: "must not contain ':'" });
 
 const ABOUT = {
   name: "Name, unique among the tenant's volumes; without '/', ':', control characters, and leading or trailing spaces.",

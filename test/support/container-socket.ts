@@ -14,10 +14,15 @@ interface Ask {
   readonly body?: unknown;
 }
 
+/** The path on the host of the socket of a container. */
+export function socketPathOf(daemon: Daemon, id: string): string {
+  const of_container = readdirSync(`${daemon.run_dir}/c`).find((name) => name.startsWith(id));
+  return `${daemon.run_dir}/c/${of_container}/icc/icc.sock`;
+}
+
 /** A request on the socket of a container, as its own processes send it. */
 export function askInside(daemon: Daemon, agent: Agent, { id, method, path, body }: Ask): Promise<Reply> {
-  const of_container = readdirSync(`${daemon.run_dir}/c`).find((name) => name.startsWith(id));
-  const socketPath = `${daemon.run_dir}/c/${of_container}/icc/icc.sock`;
+  const socketPath = socketPathOf(daemon, id);
   const text = body === undefined ? "" : typeof body === "string" ? body : JSON.stringify(body);
   const headers = { "content-length": Buffer.byteLength(text) };
   return new Promise((resolve, reject) => {

@@ -9,6 +9,7 @@ import { acknowledgement, pageQuery, queryFlag, queryLimit, queryNumber } from "
 import type { TenantShares } from "../../base/tenant-shares.ts";
 import type { Engine } from "../../engine/ports.ts";
 import { route } from "../../http/route.ts";
+import { signalNumber } from "../command-fields.ts";
 import { ID_EXAMPLE, SAMPLES } from "../samples.ts";
 import { byContainer } from "../schema.ts";
 import type { Containers } from "../service.ts";
@@ -45,27 +46,28 @@ const EXEC_ERRORS = [
   "CAPACITY_FULL",
 ] as const;
 
-/** As kill(1) names them, with or without SIG. */
-const SIGNALS = {
-  HUP: 1,
-  INT: 2,
-  QUIT: 3,
-  KILL: 9,
-  USR1: 10,
-  USR2: 12,
-  TERM: 15,
-  CONT: 18,
-  STOP: 19,
-  WINCH: 28,
-} as const;
-
-const signalName = z
+/** A signal as its number. */
+const wantedSignal = z
   .string()
   .default("TERM")
-  .transform((text) => text.toUpperCase().replace(/^SIG/, ""))
-  .refine((name) => Object.hasOwn(SIGNALS, name), { error: `expected one of ${Object.keys(SIGNALS).join(", ")}` })
-  .transform((name) => SIGNALS[name as keyof typeof SIGNALS])
-  .meta({ default: "TERM", description: `One of ${Object.keys(SIGNALS).join(", ")}, with or without SIG.` });
+  .refine((value) => signalNumber(value) !== null, {
+    error: "expected a signal such as TERM, SIGKILL or 9",
+    params: { expected: ["signal name", "1 to 64"] },
+  })
+  .transform((value) => signalNumber(value) ?? 0)
+  .meta({ default: "TERM", description: "A signal by its name, with or without SIG, or by its number." });
+
+/** A pid in a path. Throws INVALID_ARGUMENT. */
+function pidOf(text: string): number {
+  const pid = /^\d{1,9}$/.test(text) ? Number(text) : 0;
+  if (pid === 1) throw new AppError("INVALID_ARGUMENT", "cannot signal pid 1: stop or kill the container instead");
+  if (pid > 0) return pid;
+  const received = text.slice(0, 32);
+  throw new AppError("INVALID_ARGUMENT", `pid invalid: '${received}' (expected a whole number from 2 on)`, {
+    details: { expected: ["integer", ">= 2"], received },
+    hint: "send a pid of the container's list of processes",
+  });
+}
 
 const byJob = byContainer.extend({
   job_id: z.string().meta({ description: "Id of the job.", examples: [SAMPLES.job.job_id] }),
@@ -207,16 +209,13 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
       operation: "signalProcess",
       summary: "Sends a signal to a process, but not to the first one: stop or kill the container instead.",
       params: byProcess,
-      query: z.object({ signal: signalName }),
+      query: z.object({ signal: wantedSignal }),
       response: acknowledgement,
       errors: ["NOT_FOUND", "WRONG_STATE", "NOT_RUNNING", "NOT_RESPONDING"],
       example: { params: { ...ID_EXAMPLE, pid: "{pid}" }, query: { signal: "TERM" }, response: SAMPLES.signalled },
       handler: async ({ caller, params, query }) => {
+        const pid = pidOf(params.pid);
         const { live } = await running({ containers, engine }, caller.tenant_id, params.container_id);
-        const pid = /^\d{1,9}$/.test(params.pid) ? Number(params.pid) : 0;
-        if (pid === 1) {
-          throw new AppError("INVALID_ARGUMENT", "cannot signal pid 1: stop or kill the container instead");
-        }
         if (!live.control.isOpen) throw notResponding(live.id);
         await engine.containers.signalPid(live.id, pid, query.signal);
         return { success: true as const, message: `sent signal ${query.signal} to process ${pid}` };

@@ -3,7 +3,7 @@ import { z } from "zod";
 import { PORT_MAX } from "../../base/egress.ts";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { acknowledgement, allowRule, epochSeconds, nextCursor, text, whole } from "../../base/schema.ts";
+import { acknowledgement, allowRule, epochSeconds, newName, nextCursor, text, whole } from "../../base/schema.ts";
 import type { NetworkCheckName } from "../../engine/ports.ts";
 import { CONTAINER_STATES } from "../states.ts";
 
@@ -22,6 +22,23 @@ export const networkName = text(LIMITS.dns_label_length_max).regex(
   DNS_LABEL,
   "expected a-z, 0-9 and dashes, not at the start or end",
 );
+
+/** Beginnings of addresses of messages that are no container (src/icc/addresses.ts). */
+const ADDRESS_PREFIX = /^(?:queue|topic|binding|state):/;
+
+/** Returns a name without the beginning of another address, which containers of earlier versions may have. */
+export const withoutAddressPrefix = (name: string): string => name.replace(ADDRESS_PREFIX, "");
+
+/** The name of a new container. */
+export const containerName = newName.refine((value) => !ADDRESS_PREFIX.test(value), {
+  error: "must not begin with queue:, topic:, binding: or state:",
+});
+
+/** Throws INVALID_ARGUMENT for what no new container may be called, such as the name that a pattern makes. */
+export function checkNewName(name: string): void {
+  const issue = containerName.safeParse(name).error?.issues[0];
+  if (issue !== undefined) throw new AppError("INVALID_ARGUMENT", `name: ${issue.message}: '${name}'`);
+}
 
 interface Named {
   readonly name: string;

@@ -123,7 +123,10 @@ export class RunningContainers {
     const errno = await signalPid(this.#get(id).socket_path, pid, signal, this.#host.options.clock);
     if (errno === 0) return;
     if (errno === ESRCH) throw new AppError("NOT_FOUND", "no such process in the container");
-    throw new AppError("INVALID_ARGUMENT", `cannot signal process ${pid}`);
+    throw new AppError(
+      "INVALID_ARGUMENT",
+      `cannot signal process ${pid} with signal ${signal}: the process belongs to the container's init`,
+    );
   }
 
   metrics(id: string): ContainerMetrics {

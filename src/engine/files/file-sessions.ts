@@ -187,8 +187,18 @@ export class HelperSession implements FileSession {
     const offset = (request.page - 1) * request.page_size;
     const asked = { path: request.path, offset, length: request.page_size };
     invariant(offset >= 0 && request.page_size <= LIMITS.file_page_size_max, "a page has a number and a bounded size");
-    const total_count = await this.#connection.call(FILE_FRAME.LIST, asked, (frame) => entries.push(entryOf(frame)));
+    const onFrame = (frame: FileFrame) => void entries.push(entryOf(frame));
+    const total_count = await this.#connection.call(FILE_FRAME.LIST, asked, onFrame).catch(async (error) => {
+      throw (await this.#isNoDirectory(error, request.path)) ? notDirectory(request.path) : error;
+    });
     return { entries, total_count };
+  }
+
+  /** True if a listing failed because of the path itself: ENOTDIR is also the failure of a parent. */
+  async #isNoDirectory(error: unknown, path: FilePath): Promise<boolean> {
+    if (!(error instanceof AppError) || !error.message.endsWith("(ENOTDIR)")) return false;
+    const found = await this.stat(path, true).catch(() => null);
+    return found !== null && found.type !== "directory";
   }
 
   async read(path: FilePath, range: { readonly start?: number; readonly end?: number } = {}): Promise<FileContent> {
@@ -388,3 +398,6 @@ function tooMany(reached: ReachedBound): AppError {
       )
     : new AppError("CAPACITY_FULL", `too many file transfers (limit ${LIMITS.file_sessions_max})`, { retry_after: 1 });
 }
+
+const notDirectory = (path: FilePath): AppError =>
+  new AppError("INVALID_ARGUMENT", `${pathText(path)}: is not a directory (ENOTDIR)`);
