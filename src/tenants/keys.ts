@@ -275,6 +275,36 @@ export class Keys implements Authenticator {
     if (conflict !== null) throw new AppError("NOT_FOUND", `api key '${key_id}' not found`);
   }
 
+  /**
+   * Ends all keys of a tenant but the operator's own, with their tokens, in one batch after `statements`. Resolves to their
+   * number, and to the index of the statement that missed its expectation.
+   */
+  async revokeAll(
+    tenant_id: string,
+    statements: readonly Statement[],
+  ): Promise<{ readonly conflict: number | null; readonly revoked_count: number }> {
+    const rows = await this.#store.read("SELECT id FROM api_keys WHERE tenant_id = ?", [tenant_id]);
+    const told = rows
+      .map(({ id }) => String(id))
+      .filter((id) => !isOperatorKey(id))
+      .map((key_id) => ({ name: "api_key_update", event_type: "revoked", data: { key_id } }) as const);
+    const remove: Statement = {
+      sql: "DELETE FROM api_keys WHERE tenant_id = ? AND id NOT IN (?, ?)",
+      args: [tenant_id, BOOTSTRAP_KEY_ID, PREVIOUS_BOOTSTRAP_KEY_ID],
+    };
+    const { conflict, changes } = await this.#events
+      .write([...statements, remove], tenant_id, told, { durable: true })
+      // After a failure too: it may be committed and not be synced.
+      .finally(() => this.forget((caller) => caller.tenant_id === tenant_id));
+    return { conflict, revoked_count: changes[statements.length] ?? 0 };
+  }
+
+  /** Number of keys of a tenant, expired ones too. */
+  async count(tenant_id: string): Promise<number> {
+    const row = await this.#store.readOne("SELECT count(*) AS count FROM api_keys WHERE tenant_id = ?", [tenant_id]);
+    return Number(row?.count ?? 0);
+  }
+
   /** A token of at most the caller's scopes and the key's own time; it ends with the key. Throws FORBIDDEN. */
   async token(
     { tenant_id, key_id, scopes: held }: Caller,

@@ -9,11 +9,12 @@ import {
   identity,
   login,
   logout,
+  passwordChanged,
+  passwordReset,
   refresh,
   register,
   resetPassword,
   userList,
-  userRecord,
   userSession,
 } from "./schema.ts";
 import type { Users } from "./service.ts";
@@ -134,13 +135,14 @@ function loginRoutes({ users, trusted_proxies }: UserRoutesOptions) {
       path: "/api/auth/password",
       auth: "tenant",
       operation: "changePassword",
-      summary: "Changes the password of the user and ends all other logins; API keys stay.",
+      summary:
+        "Changes the password of the user and ends all other logins; API keys stay unless revoke_api_keys is true.",
       body: changePassword,
-      response: acknowledgement,
+      response: passwordChanged,
       errors: ["FORBIDDEN", "WRONG_STATE", "RATE_LIMITED", "CAPACITY_FULL"],
       example: {
-        body: { current_password: EXAMPLE.password, new_password: "another horse battery" },
-        response: { success: true, message: "password changed" },
+        body: { current_password: EXAMPLE.password, new_password: "another horse battery", revoke_api_keys: true },
+        response: { success: true, message: "password changed", api_keys_revoked: 2, api_keys_remaining: 0 },
       },
       handler: async (request) => {
         const { caller, body } = request;
@@ -148,8 +150,8 @@ function loginRoutes({ users, trusted_proxies }: UserRoutesOptions) {
           { address: request.address, header: (name) => request.header(name) },
           trusted_proxies,
         );
-        await users.changePassword(caller, body, source);
-        return { success: true as const, message: "password changed" };
+        const left = await users.changePassword(caller, body, source);
+        return { success: true as const, message: "password changed", ...left };
       },
     }),
   ];
@@ -178,11 +180,15 @@ function operatorRoutes({ users }: UserRoutesOptions) {
       auth: "operator",
       scope: "admin",
       operation: "resetPassword",
-      summary: "Sets the password of a user and ends all of the user's logins.",
+      summary:
+        "Sets the password of a user and ends all of the user's logins; API keys stay unless revoke_api_keys is true.",
       body: resetPassword,
-      response: userRecord,
+      response: passwordReset,
       errors: ["NOT_FOUND", "WRONG_STATE", "CAPACITY_FULL"],
-      example: { body: { email: EXAMPLE.email, new_password: "another horse battery" }, response: SAMPLES.user },
+      example: {
+        body: { email: EXAMPLE.email, new_password: "another horse battery" },
+        response: { ...SAMPLES.user, api_keys_revoked: 0, api_keys_remaining: 1 },
+      },
       handler: ({ body }) => users.resetPassword(body),
     }),
   ];

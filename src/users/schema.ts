@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { SCOPES } from "../base/caller.ts";
 import { LIMITS } from "../base/limits.ts";
-import { epochSeconds, nextCursor, textBytes, unused, wellFormed } from "../base/schema.ts";
+import { acknowledgement, epochSeconds, nextCursor, textBytes, unused, wellFormed } from "../base/schema.ts";
 
 /**
  * An address in the form in which it is compared and stored: NFC, lower case. The letters of both parts are anything but
@@ -68,12 +68,19 @@ export const logout = z
   .object({ refresh_token: unused("Without effect: the access token names the login that ends.") })
   .meta({ id: "Logout" });
 
+const revoke_api_keys = z
+  .boolean()
+  .default(false)
+  .describe("Revokes all API keys of the user's tenant too, those of containers included, and their tokens.");
+
 export const changePassword = z
-  .object({ current_password: password.describe("Present password."), new_password: newPassword })
+  .object({ current_password: password.describe("Present password."), new_password: newPassword, revoke_api_keys })
   .meta({ id: "ChangePassword" });
 export type ChangePassword = z.output<typeof changePassword>;
 
-export const resetPassword = z.object({ email, new_password: newPassword }).meta({ id: "ResetPassword" });
+export const resetPassword = z
+  .object({ email, new_password: newPassword, revoke_api_keys })
+  .meta({ id: "ResetPassword" });
 export type ResetPassword = z.output<typeof resetPassword>;
 
 export const userRecord = z
@@ -86,6 +93,15 @@ export const userRecord = z
   })
   .meta({ id: "User" });
 export type UserRecord = Readonly<z.output<typeof userRecord>>;
+
+const keysLeft = z.object({
+  api_keys_revoked: z.int().describe("Number of API keys that were revoked."),
+  api_keys_remaining: z.int().describe("Number of API keys that the user's tenant still has."),
+});
+export type KeysLeft = Readonly<z.output<typeof keysLeft>>;
+
+export const passwordChanged = acknowledgement.extend(keysLeft.shape).meta({ id: "PasswordChanged" });
+export const passwordReset = userRecord.extend(keysLeft.shape).meta({ id: "PasswordReset" });
 
 export const userList = z
   .object({ users: z.array(userRecord).describe("Newest first."), next_cursor: nextCursor })

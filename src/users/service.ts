@@ -3,7 +3,7 @@
  *
  * V1. Wrong address and wrong password are refused with one text, after the same work: a read, a hash, a comparison.
  * V2. Tenant, user and first login are made in one commit. An address in its stored form belongs to one user at most.
- * V3. A new password ends all logins that did not set it.
+ * V3. A new password ends all logins that did not set it, and in the same commit all API keys of the tenant if it is asked to.
  * V4. A deleted tenant has no user and no login from the commit on in which it is `deleting`.
  */
 import type { Caller } from "../base/caller.ts";
@@ -13,13 +13,14 @@ import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import { type Listed, type Place, readPage } from "../base/paging.ts";
-import type { Guard, Row, Store } from "../store/store.ts";
+import type { Guard, Row, Statement, Store } from "../store/store.ts";
 import type { Attempts } from "./attempts.ts";
 import type { Logins, OpenLogin } from "./logins.ts";
 import type { Passwords } from "./passwords.ts";
 import type {
   ChangePassword,
   Identity,
+  KeysLeft,
   LoginRequest,
   Register,
   ResetPassword,
@@ -31,6 +32,13 @@ import type {
 interface Credentials {
   /** Makes an access token that ends with the login. */
   loginToken(login: { readonly tenant_id: string; readonly login_id: string }, seconds: number): Promise<string>;
+  /** Ends all API keys of a tenant, in one batch after `statements`. Resolves to their number and what `write` says. */
+  revokeAll(
+    tenant_id: string,
+    statements: readonly Statement[],
+  ): Promise<{ readonly conflict: number | null; readonly revoked_count: number }>;
+  /** Number of API keys of a tenant. */
+  count(tenant_id: string): Promise<number>;
   /** Call after credentials have ended. */
   forget(isConcerned: (caller: Caller) => boolean): void;
 }
@@ -38,6 +46,11 @@ interface Credentials {
 interface NewTenants {
   /** Makes a tenant with default limits, in one batch with `guards`. Throws NAME_TAKEN, and the refusal of a guard. */
   createWith(tenant_id: string, name: string, guards: readonly Guard[]): Promise<unknown>;
+}
+
+/** A password that is to be set, and the login that stays. */
+interface NewPassword extends Omit<ChangePassword, "current_password"> {
+  readonly login_id: string | null;
 }
 
 export interface UsersOptions {
@@ -159,9 +172,9 @@ export class Users {
   /** Throws UNAUTHORIZED for a wrong password, FORBIDDEN for a credential that is no user's, RATE_LIMITED, CAPACITY_FULL. */
   async changePassword(
     caller: Caller,
-    { current_password, new_password }: ChangePassword,
+    { current_password, new_password, revoke_api_keys }: ChangePassword,
     source: string,
-  ): Promise<void> {
+  ): Promise<KeysLeft> {
     const login_id = loginIdOf(caller);
     const login = await this.#options.logins.find(login_id);
     const row = login === null ? null : await this.#read("u.id = ?", login.user_id, source);
@@ -169,15 +182,15 @@ export class Users {
     const { isRight } = await this.#tryPassword(row.email, current_password, source, row);
     if (!isRight) throw new AppError("FORBIDDEN", "current_password: wrong password");
     this.#options.attempts.succeeded(source, row.email, row.is_known === 1);
-    await this.#setPassword(row, new_password, login_id);
+    return this.#setPassword(row, { new_password, revoke_api_keys, login_id });
   }
 
   /** For the operator: sets a password without the present one, and ends all logins (V3). Throws NOT_FOUND, CAPACITY_FULL. */
-  async resetPassword({ email, new_password }: ResetPassword): Promise<UserRecord> {
+  async resetPassword({ email, ...wanted }: ResetPassword): Promise<UserRecord & KeysLeft> {
     const row = await this.#read("u.email = ?", email, "");
     if (row === null) throw new AppError("NOT_FOUND", `user '${email}' not found`);
-    await this.#setPassword(row, new_password, null);
-    return recordOf(row);
+    const left = await this.#setPassword(row, { ...wanted, login_id: null });
+    return { ...recordOf(row), ...left };
   }
 
   /** Newest first. */
@@ -198,18 +211,24 @@ export class Users {
     };
   }
 
-  async #setPassword({ user_id, tenant_id, password }: UserRow, next: string, login_id: string | null): Promise<void> {
-    const { store, passwords, logins } = this.#options;
+  async #setPassword(
+    { user_id, tenant_id, password }: UserRow,
+    { new_password, revoke_api_keys, login_id }: NewPassword,
+  ): Promise<KeysLeft> {
+    const { store, passwords, logins, keys } = this.#options;
     const update = {
       // Of two changes at a time the second one did not know the password that it replaces.
       sql: "UPDATE users SET password = ? WHERE id = ? AND password = ?",
-      args: [await passwords.hash(next), user_id, password],
+      args: [await passwords.hash(new_password), user_id, password],
       expect_changes: 1,
     };
-    const { conflict } = await store
-      .write([update, logins.endOthers(user_id, login_id)], { durable: true })
-      .finally(() => this.#forgetLogins(tenant_id));
+    const statements = [update, logins.endOthers(user_id, login_id)];
+    const written = revoke_api_keys
+      ? keys.revokeAll(tenant_id, statements)
+      : store.write(statements, { durable: true }).then(({ conflict }) => ({ conflict, revoked_count: 0 }));
+    const { conflict, revoked_count } = await written.finally(() => this.#forgetLogins(tenant_id));
     if (conflict !== null) throw new AppError("WRONG_STATE", "the password was changed meanwhile");
+    return { api_keys_revoked: revoked_count, api_keys_remaining: await keys.count(tenant_id) };
   }
 
   /** Counts the attempt, which costs a hash (A3 of attempts.ts), then compares. `row`: null for an unknown address (V1). */

@@ -128,7 +128,8 @@ describe("a user", () => {
     const wrong = await change("wrong horse battery", "another horse battery");
     expect([...codeOf(wrong), wrong.body.error]).toEqual([403, "FORBIDDEN", "current_password: wrong password"]);
     expect((await change(PASSWORD, "short")).status).toBe(400);
-    expect((await change(PASSWORD, "another horse battery")).status).toBe(200);
+    const changed = await change(PASSWORD, "another horse battery");
+    expect(changed.body).toMatchObject({ success: true, api_keys_revoked: 0, api_keys_remaining: 1 });
     expect(await Promise.all([own.access_token, other.access_token, key].map((one) => bob.status(one)))).toEqual([
       200, 401, 200,
     ]);
@@ -144,11 +145,50 @@ describe("a user", () => {
     const reset = (email: string) =>
       daemon.call("POST", "/api/users/password", { email, new_password: "third horse battery" });
     expect(codeOf(await reset("nobody@example.com"))).toEqual([404, "NOT_FOUND"]);
-    expect((await reset("BOB@example.com")).body).toEqual(body.user);
+    expect((await reset("BOB@example.com")).body).toEqual({ ...body.user, api_keys_revoked: 0, api_keys_remaining: 1 });
     expect(await bob.status(body.access_token)).toBe(401);
     expect((await bob.login("bob@example.com", "third horse battery")).status).toBe(200);
     const { body: list } = await daemon.call("GET", "/api/users");
     expect(list.users.map(({ email }: { email: string }) => email)).toEqual(["bob@example.com", "ada@example.com"]);
+  });
+
+  it("revokes all API keys with the password if it is asked to, of containers too, and no others", async () => {
+    const [dora, other] = [somebody(), somebody()];
+    const { access_token, tenant_id } = (await dora.register("dora@example.com")).body;
+    const login = bearer(access_token);
+    const { container_id } = (await dora.call("POST", "/api/containers", { name: "box" }, login)).body;
+    const made = await dora.call("POST", "/api/api-keys", { name: "ci" }, login);
+    const ofBox = await dora.call("POST", `/api/containers/${container_id}/api-keys`, { name: "agent" }, login);
+    const byOperator = await daemon.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name: "given" });
+    const keys = [made, ofBox, byOperator].map(({ body }) => body.key as string);
+    const token = (await dora.call("POST", "/api/auth/token", {}, bearer(keys[0] ?? ""))).body.access_token;
+    const theirs = (await other.register("others@example.com")).body;
+    const { key: foreign } = (await other.call("POST", "/api/api-keys", { name: "ci" }, bearer(theirs.access_token)))
+      .body;
+    // The route is beyond the reach of a key of a container.
+    const BEFORE = [200, 403, 200, 200];
+    const statuses = () => Promise.all([...keys, token].map((one) => dora.status(one)));
+    expect(await statuses()).toEqual(BEFORE);
+    const change = (fields: object) => dora.call("POST", "/api/auth/password", fields, login);
+    const asked = { new_password: "another horse battery", revoke_api_keys: true };
+    // A refused change revokes nothing.
+    expect((await change({ ...asked, current_password: "wrong horse battery" })).status).toBe(403);
+    expect((await change({ ...asked, current_password: PASSWORD, revoke_api_keys: "yes" })).status).toBe(422);
+    expect(await statuses()).toEqual(BEFORE);
+    const { body } = await change({ ...asked, current_password: PASSWORD });
+    expect(body).toEqual({ success: true, message: "password changed", api_keys_revoked: 3, api_keys_remaining: 0 });
+    expect(await statuses()).toEqual([401, 401, 401, 401]);
+    expect([await dora.status(access_token), await other.status(foreign)]).toEqual([200, 200]);
+    const { body: log } = await dora.call("GET", "/api/api-keys", undefined, login);
+    expect(log.api_keys).toEqual([]);
+    // The operator may ask for the same, and keeps the own key.
+    const next = (await dora.call("POST", "/api/api-keys", { name: "next" }, login)).body.key;
+    const reset = { email: "dora@example.com", new_password: "third horse battery", revoke_api_keys: true };
+    const answer = (await daemon.call("POST", "/api/users/password", reset)).body;
+    expect(answer).toMatchObject({ email: "dora@example.com", api_keys_revoked: 1, api_keys_remaining: 0 });
+    expect(await Promise.all([next, access_token].map((one) => dora.status(one)))).toEqual([401, 401]);
+    expect((await daemon.call("GET", "/api/users")).status).toBe(200);
+    for (const id of [tenant_id, theirs.tenant_id]) await daemon.call("DELETE", `/api/tenants/${id}?force=true`);
   });
 
   it("has a bounded number of logins: a further one ends the oldest", async () => {

@@ -147,7 +147,12 @@ describe("a sign-in", () => {
     const usersWith = (passwords: Passwords) =>
       new Users({
         ...{ store, clock, ids, tenants, passwords, choice: "on", users_max: 10 },
-        keys: { loginToken: async () => "token", forget: () => {} },
+        keys: {
+          loginToken: async () => "token",
+          forget: () => {},
+          revokeAll: async () => ({ conflict: null, revoked_count: 0 }),
+          count: async () => 0,
+        },
         logins: new Logins({ store, clock, ids }),
         attempts: new Attempts(clock),
       });
