@@ -3,7 +3,8 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { operatorOf } from "../support/command.ts";
-import { Daemon } from "../support/daemon.ts";
+import { Daemon, eventually } from "../support/daemon.ts";
+import { scrape } from "../support/metrics.ts";
 
 const daemon = new Daemon();
 const operator = operatorOf(daemon);
@@ -101,6 +102,15 @@ describe("a dead letter", () => {
 
 describe("tail", () => {
   it("prints messages as they arrive, delivers none, and ends with 0 at Ctrl-C", async () => {
+    const early = shell().start("hearth", ["icc", "tail", "topic:early"]);
+    await eventually("the tail has asked for a topic without messages", async () => {
+      const asked = { method: "GET", route: "/api/icc/inbox/:container_id", status: "4xx" };
+      return (await scrape(daemon)).of("hearth_http_request_duration_seconds_count", asked) > 0;
+    });
+    await out("icc", "send", "topic:early", "first", "--type", "news");
+    await early.shows(/first\n/);
+    early.child.kill("SIGINT");
+    expect((await early.ended).code).toBe(0);
     await out("icc", "send", "topic:news", "earlier");
     const tail = shell().start("hearth", ["icc", "tail", "topic:news"]);
     const all = shell().start("hearth", ["icc", "tail", "topic:news", "--from", "1", "--json"]);

@@ -214,8 +214,8 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
       errors: ["NOT_FOUND", "WRONG_STATE", "NOT_RUNNING", "NOT_RESPONDING"],
       example: { params: { ...ID_EXAMPLE, pid: "{pid}" }, query: { signal: "TERM" }, response: SAMPLES.signalled },
       handler: async ({ caller, params, query }) => {
-        const pid = pidOf(params.pid);
         const { live } = await running({ containers, engine }, caller.tenant_id, params.container_id);
+        const pid = pidOf(params.pid);
         if (!live.control.isOpen) throw notResponding(live.id);
         await engine.containers.signalPid(live.id, pid, query.signal);
         return { success: true as const, message: `sent signal ${query.signal} to process ${pid}` };
