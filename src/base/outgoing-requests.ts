@@ -2,8 +2,8 @@
  * The one guard of HTTP requests that the daemon itself sends to hosts that somebody has named. Without it a tenant, an
  * outside issuer or a name server could have the daemon talk to services that only this machine reaches.
  *
- * O1. No request goes to a loopback, link-local, multicast or unspecified address, to the subnet of containers, or to an
- *     address of this machine, in whatever spelling, unless the operator has listed its host.
+ * O1. No request goes to an address of a special-purpose network (special-addresses.ts), to the subnet of containers, or to
+ *     an address of this machine, in whatever spelling, unless the operator has listed its host.
  * O2. The guard resolves names itself, refuses a name if any of its addresses is forbidden, and connects to the very
  *     addresses that it has checked: a second answer of the name server is never asked for.
  * O3. Each redirect passes the same checks; their number is bounded, and none leads from https to http. To another origin none
@@ -25,16 +25,7 @@ import { addressBytes, contains, type Network, network } from "./addresses.ts";
 import type { CancelTimer, Clock } from "./clock.ts";
 import { AppError } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
-
-/** Loopback, link-local, "this network", multicast, reserved with broadcast; the same of IPv6 with the unspecified address. */
-const FORBIDDEN = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "::/96", "fe80::/10", "ff00::/8"].map(
-  network,
-);
-/** IPv6 addresses that stand for an IPv4 address (RFC 6052, RFC 3056), and where it begins in them. */
-const EMBEDDING = [
-  { within: network("64:ff9b::/96"), offset: 12 },
-  { within: network("2002::/16"), offset: 2 },
-];
+import { isSpecial, meantAddress } from "./special-addresses.ts";
 
 export interface OutgoingOptions {
   readonly clock: Clock;
@@ -274,11 +265,10 @@ export class Outgoing {
   #isForbidden(text: string): boolean {
     const bytes = addressBytes(text);
     if (bytes === null) return true;
-    const { offset } = EMBEDDING.find(({ within }) => contains(within, bytes)) ?? {};
-    const address = offset === undefined ? bytes : bytes.subarray(offset, offset + 4);
+    const address = meantAddress(bytes);
     // Interfaces come and go, so they are read each time.
     const own = Object.values(networkInterfaces()).flatMap((all) => all?.map((one) => network(one.address)) ?? []);
-    return [...FORBIDDEN, this.#subnet, ...own].some((one) => contains(one, address));
+    return isSpecial(address) || [this.#subnet, ...own].some((one) => contains(one, address));
   }
 }
 

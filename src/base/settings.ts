@@ -143,7 +143,8 @@ export const SETTINGS = {
     fallback: "",
     default_text: "none",
     range: "host or host:port, comma-separated; an IPv6 address in brackets",
-    about: "Hosts at loopback, link-local or own addresses that the daemon itself may call.",
+    about:
+      "Hosts that the daemon itself may call at addresses that are not public: loopback, private, link-local, its own.",
   },
   registry_mirrors: {
     variable: "HEARTH_REGISTRY_MIRRORS",
@@ -158,7 +159,7 @@ export const SETTINGS = {
     fallback: "",
     default_text: "none",
     range: "host or host:port, comma-separated; an IPv6 address in brackets",
-    about: "Registries that may speak plain HTTP and may be at loopback, link-local or own addresses.",
+    about: "Registries that may speak plain HTTP and may be at addresses that are not public.",
   },
   registry_auth_file: {
     variable: "HEARTH_REGISTRY_AUTH_FILE",

@@ -3,9 +3,11 @@ import { createServer, type IncomingMessage, type RequestListener, type Server }
 import type { AddressInfo } from "node:net";
 import { networkInterfaces } from "node:os";
 import { afterEach, describe, expect, it } from "vitest";
+import { addressBytes } from "../../src/base/addresses.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { Outgoing } from "../../src/base/outgoing-requests.ts";
+import { isSpecial, meantAddress } from "../../src/base/special-addresses.ts";
 
 const refused = expect.objectContaining({ code: "INVALID_ARGUMENT" });
 const LIMIT = { timeout_ms: 5_000, bytes_max: 1_000 };
@@ -65,10 +67,71 @@ describe("an outgoing request", () => {
     "[fe80::1]",
     "[febf::1]",
     "[ff02::1]",
+    // Private networks, those that carriers share, and what clouds have there.
+    "10.0.0.1",
+    "172.16.0.1",
+    "172.31.255.254",
+    "192.168.1.1",
+    "0xc0a80101",
+    "100.64.0.1",
+    "100.100.100.200",
+    "100.127.255.255",
+    "192.0.0.192",
+    "168.63.129.16",
+    "198.18.0.1",
+    "192.0.2.1",
+    "198.51.100.1",
+    "203.0.113.1",
+    "192.88.99.1",
+    "[fc00::1]",
+    "[fd00:ec2::254]",
+    "[fd20:ce::254]",
+    "[fdff::1]",
+    // Outside global unicast, or special within it.
+    "[64:ff9b:1::1]",
+    "[100::1]",
+    "[::ffff:0:8.8.8.8]",
+    "[5f00::1]",
+    "[fec0::1]",
+    "[2001::1]",
+    "[2001:2::1]",
+    "[2001:db8::1]",
+    "[3fff::1]",
+    // What stands for such an address.
+    "[::ffff:192.168.1.1]",
+    "[::ffff:6464:64c8]",
+    "[64:ff9b::192.168.0.1]",
+    "[64:ff9b::a83f:8110]",
+    "[2002:c0a8:101::1]",
+    "[2002:6464:64c8::]",
     ...own,
   ])("does not go to %s", async (host) => {
     const { outgoing } = guard();
     await expect(outgoing.request(`http://${host}:9/`, LIMIT)).rejects.toEqual(refused);
+  });
+
+  it.each([
+    "1.1.1.1",
+    "9.255.255.255",
+    "11.0.0.0",
+    "100.63.255.255",
+    "100.128.0.0",
+    "168.63.129.17",
+    "172.15.255.255",
+    "172.32.0.0",
+    "192.0.1.0",
+    "192.169.0.0",
+    "198.17.255.255",
+    "198.20.0.0",
+    "223.255.255.255",
+    "2606:4700:4700::1111",
+    "2001:4860:4860::8888",
+    "2001:200::1",
+    "64:ff9b::8.8.8.8",
+    "2002:808:808::1",
+    "::ffff:8.8.8.8",
+  ])("may go to %s", (text) => {
+    expect(isSpecial(meantAddress(addressBytes(text) ?? Buffer.alloc(4)))).toBe(false);
   });
 
   it("does not go to a name with a forbidden address, also beside others, and does not tell the address", async () => {

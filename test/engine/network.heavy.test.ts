@@ -5,6 +5,7 @@
 import { randomBytes } from "node:crypto";
 import { rmSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { CLOUD_SERVICES } from "../../src/base/special-addresses.ts";
 import { FLOWS_COUNTER, noRules, type PolicyOf, policyRules, tableRules } from "../../src/engine/network/rules.ts";
 import { NODE_PATH } from "../../src/installation/paths.js";
 import { eventually } from "../support/daemon.ts";
@@ -69,6 +70,7 @@ const LISTED = of(listed, {
     { ...all, address: "203.0.113.2", port_min: 53, port_max: 80 },
     { ...all, address: "10.42.0.0", prefix_length: 16 },
     { ...all, address: "169.254.0.0", prefix_length: 16 },
+    { ...all, address: "192.0.0.0", prefix_length: 24 },
     { ...all, address: "127.0.0.0", prefix_length: 8 },
   ],
   ports: [],
@@ -87,8 +89,10 @@ beforeAll(async () => {
   world.ip("link", "set", "eth0", "up");
   world.ip("route", "add", "default", "via", "203.0.113.1");
   // A link-local service, as clouds have for what containers must not know.
-  world.ip("address", "add", "169.254.169.254/32", "dev", "lo");
-  machine.ip("route", "add", "169.254.169.254", "via", WORLD);
+  for (const service of ["169.254.169.254", ...CLOUD_SERVICES]) {
+    world.ip("address", "add", `${service}/32`, "dev", "lo");
+    machine.ip("route", "add", service, "via", WORLD);
+  }
   for (const [i, container] of containers.entries()) {
     const [link, address] = [`h${i}`, addressOf(container)];
     const peer = ["peer", "name", "eth0", "netns", container.name];
@@ -141,7 +145,9 @@ describe("without any rules", () => {
     expect(await closed.ask("tcp", WORLD, 80)).toBe(`${world.name} sees ${addressOf(closed)}`);
     expect(await free.ask("tcp", addressOf(listed), 80)).toMatch(/^listed/);
     expect(await free.ask("tcp", "10.42.0.1", 80)).toMatch(/^m-/);
-    expect(await listed.ask("tcp", "169.254.169.254", 80)).toMatch(/^w-/);
+    for (const service of ["169.254.169.254", ...CLOUD_SERVICES]) {
+      expect(await free.ask("tcp", service, 80)).toMatch(/^w-/);
+    }
     expect(await world.ask("tcp", addressOf(free), 80)).toMatch(/^free/);
     pretend(closed, plain);
     await closed.send("spoofed-freely", WORLD, 53, addressOf(plain));
@@ -165,6 +171,8 @@ describe("with the rules", () => {
     [listed, "tcp", WORLD, 80, /^w-/],
     [listed, "tcp", WORLD, 81, /^w-/],
     [listed, "udp", WORLD, 53, /^w-/],
+    // A cloud's name server, which containers without names ask themselves.
+    [free, "udp", "168.63.129.16", 53, /^w-/],
     [listed, "tcp", WORLD, 82, /^EHOSTUNREACH$/],
     [listed, "udp", WORLD, 81, /^EHOSTUNREACH$/],
     [listed, "tcp", OTHER, 80, /^EHOSTUNREACH$/],
@@ -189,6 +197,8 @@ describe("with the rules", () => {
     // Whatever the policy says.
     [listed, "tcp", "169.254.169.254", 80],
     [free, "tcp", "169.254.169.254", 80],
+    ...CLOUD_SERVICES.map((service): [Namespace, Protocol, string, number] => [free, "tcp", service, 80]),
+    [listed, "tcp", "192.0.0.192", 80],
     [listed, "tcp", addressOf(free), 80],
     [free, "tcp", addressOf(listed), 80],
     [free, "tcp", "10.42.0.1", 80],

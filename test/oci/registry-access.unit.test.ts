@@ -44,7 +44,7 @@ describe("a registry", () => {
         const error = await test.open(gateway, `${host}/app`, tenant).catch((reason: unknown) => reason);
         expect(error).toMatchObject({
           ...notAllowed,
-          message: `registry ${host} not allowed (loopback, link-local or own address)`,
+          message: `registry ${host} not allowed (its address is not public)`,
         });
       }
       expect(registry.requests).toHaveLength(before);

@@ -4,7 +4,7 @@
  * applies the transactions, one at a time.
  *
  * P1 Closed whatever a policy says: this machine but for opened ports of the gateway, its published ports too,
- *    neighbours, 169.254.0.0/16, and IPv6.
+ *    neighbours, 169.254.0.0/16, IPv6, and what clouds offer a machine at other addresses. Of these only name servers are open.
  * P2 With `egress` off or a list, what leaves otherwise is answers to what came in, and errors about that. It is
  *    refused audibly: whoever tries is told at once instead of waiting.
  * P3 What comes in is answers to what went out, and what was sent to a published port. Both maps are asked for every
@@ -34,6 +34,7 @@
 import { createHash } from "node:crypto";
 import { type AllowRule, allowRules } from "../../base/egress.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { CLOUD_SERVICES } from "../../base/special-addresses.ts";
 import type { ContainerSpec, PublishedPort } from "../ports/containers.ts";
 import type { Marks, Member } from "./members.ts";
 
@@ -282,6 +283,8 @@ function inetChains({ groups, subnet, gateway, opened, flows_max, dns }: RuleNam
   }
   chain outward {
     ip daddr 169.254.0.0/16 drop
+    ip daddr { ${CLOUD_SERVICES.join(", ")} } meta l4proto != { tcp, udp } drop
+    ip daddr { ${CLOUD_SERVICES.join(", ")} } th dport != 53 drop
     ct state established ct direction reply accept
     ct state related accept
     ip saddr vmap @egress

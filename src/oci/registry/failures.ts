@@ -73,7 +73,7 @@ function guardFailure(error: AppError, of: RegistryHost, place: string): AppErro
     const name = error.details?.received ?? "";
     const isOwn = [of.host, `${of.host}:443`, `${of.host}:80`].includes(name);
     const problem = isOwn ? "not allowed" : `refers to a host that is not allowed: '${name}'`;
-    return new AppError("INVALID_ARGUMENT", `${place} ${problem} (loopback, link-local or own address)`, {
+    return new AppError("INVALID_ARGUMENT", `${place} ${problem} (its address is not public)`, {
       cause: error,
       reason_code: HOST_NOT_ALLOWED,
       hint: "ask the operator to list the host in HEARTH_INSECURE_REGISTRIES or HEARTH_OUTGOING_ALLOWED",
