@@ -30,7 +30,9 @@ const dnsEntry = z
     container_name: z.string().describe("Name of the container, which other containers resolve."),
     ip_address: z.string().describe("IP address that the name resolves to."),
     network: z.string().nullable().describe("Private network of the container; null if it is in none."),
-    names: z.array(z.string()).describe("Full names. Containers resolve them without .hearth.internal, too."),
+    names: z
+      .array(z.string())
+      .describe("Full names. The one without the network resolves without .hearth.internal, too."),
     ttl: z.int().describe("Seconds for which a client may keep the address."),
   })
   .meta({ id: "DnsEntry" });

@@ -25,6 +25,7 @@ const [WEB, STORE, OTHER, NAMED, CLOSED, LISTED, THEIRS, BY_TCP, BUSY, FLOODING]
   { length: 10 },
   (_, i) => `127.0.0.${2 + i}`,
 ) as [string, string, string, string, string, string, string, string, string, string];
+const INNER = "127.0.0.24";
 const UPSTREAM = "127.0.0.53";
 const rule = { address: UPSTREAM, prefix_length: 32, port_min: 53, port_max: 53 };
 
@@ -63,6 +64,7 @@ beforeAll(async () => {
   place(STORE, { name: "store", network: "shop" });
   place(OTHER, { name: "other", network: "back", dns: true });
   place(NAMED, { name: "named", dns: true });
+  place(INNER, { name: "github", network: "net-1", dns: true });
   place(CLOSED, { name: "closed", network: "shop", egress: "off" });
   place(LISTED, { name: "listed", network: "shop", egress: [{ ...rule, protocol: null }] });
   place(BY_TCP, { name: "by-tcp", network: "shop", egress: [{ ...rule, protocol: "tcp" }] });
@@ -153,7 +155,7 @@ const asked = async (from: string, name: string, type: Question["type"] = "A") =
 describe("a name of a container", () => {
   it.each([
     [WEB, "store", STORE],
-    [WEB, "STORE.Shop", STORE],
+    [WEB, "STORE.Shop.Hearth.Internal", STORE],
     [WEB, "store.hearth.internal", STORE],
     [WEB, "store.shop.hearth.internal", STORE],
     [WEB, "store.back.hearth.internal", "unknown"],
@@ -163,7 +165,14 @@ describe("a name of a container", () => {
     [WEB, "hearth.internal", "ok"],
     [THEIRS, "store", THEIRS],
     [THEIRS, "web", "unknown"],
-    [NAMED, "other.back", OTHER],
+    [NAMED, "other.back.hearth.internal", OTHER],
+    [NAMED, "GitHub.Net-1", INNER],
+    [NAMED, "github.net-1.hearth.internal", INNER],
+    [NAMED, "github", INNER],
+    [NAMED, "localhost", "127.0.0.1"],
+    [NAMED, "app.localhost", "127.0.0.1"],
+    [NAMED, "named.invalid", "unknown"],
+    [NAMED, "named.onion", "unknown"],
     [NAMED, "store", "unknown"],
     [OTHER, "named", NAMED],
   ])("is for %s, asked for %s: %s", async (from, name, expected) => {
@@ -215,9 +224,32 @@ describe("any other name", () => {
     expect(await both(BY_TCP)).toEqual(["refused", "192.0.2.0"]);
     state.asked.length = 0;
     expect(await both(CLOSED)).toEqual(["refused", "refused"]);
-    // A network may be called like a domain of others: only its members are found there.
-    expect(await asked(CLOSED, "store.shop")).toBe(STORE);
     expect(state.asked).toEqual([]);
+  });
+
+  it("is never a container's, whatever its network is called like", async () => {
+    const wanted: [string, string][] = [
+      ["github", "com"],
+      ["depot", "shop"],
+      ["front", "dev"],
+      ["container", "xn--p1ai"],
+      ["front", "localhost"],
+      ["metadata", "internal"],
+    ];
+    for (const [name, network] of wanted) {
+      const [asker, address] = ["127.0.0.22", "127.0.0.23"];
+      place(asker, { name: "asks", network, dns: true });
+      place(address, { name, network, dns: true });
+      state.asked.length = 0;
+      expect(await asked(asker, name)).toBe(address);
+      expect(await asked(asker, `${name}.${network}.hearth.internal`)).toBe(address);
+      const isLocal = network === "localhost";
+      expect(await asked(asker, `${name}.${network}`)).toBe(isLocal ? "127.0.0.1" : "192.0.2.0");
+      expect(await asked(NAMED, `${name.toUpperCase()}.${network}`)).toBe(isLocal ? "127.0.0.1" : "192.0.2.0");
+      expect(state.asked.length).toBe(isLocal ? 0 : 2);
+      members.leave(asker);
+      members.leave(address);
+    }
   });
 
   it("that is too long for UDP is truncated, and whole by TCP", async () => {
@@ -413,6 +445,11 @@ describe("resolv.conf", () => {
   it("of a member names the gateway, and keeps the machine's search domains and options", () => {
     expect(memberResolvConf(MACHINE, "10.42.0.1", "hearth.internal")).toBe(
       "nameserver 10.42.0.1\nsearch hearth.internal corp.example\noptions edns0\n",
+    );
+    // With ndots `github.com` would first be asked for below the container's own domain.
+    const ndots = "search svc.example\noptions ndots:5 edns0\noptions ndots:3\noptions timeout:1\tndots:9\n";
+    expect(memberResolvConf(ndots, "10.42.0.1", "hearth.internal")).toBe(
+      "nameserver 10.42.0.1\nsearch hearth.internal svc.example\noptions edns0\noptions timeout:1\n",
     );
     expect(memberResolvConf("", "10.42.0.1", "hearth.internal")).toBe("nameserver 10.42.0.1\nsearch hearth.internal\n");
   });

@@ -49,6 +49,9 @@ interface Named {
 /** A container that others resolve needs a name that DNS allows. Null: it has one, or needs none. */
 export function complaintAboutName({ name, network, dns }: Named): { field: string; message: string } | null {
   if (network == null && !dns) return null;
+  if (name === "localhost") {
+    return { field: "name", message: "of a container with network or dns is reserved: 'localhost' (RFC 6761)" };
+  }
   if (DNS_NAME.test(name) && name.length <= LIMITS.dns_label_length_max) return null;
   const what = `of a container with network or dns must be a DNS name: '${name}'`;
   const expected = `expected a-z, 0-9, '-' and '_', at most ${LIMITS.dns_label_length_max} characters`;

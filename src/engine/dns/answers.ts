@@ -5,6 +5,9 @@
  * A1 A container sees the names of its private network, and with `dns` those of all containers of its tenant with `dns`.
  *    For names of others the answer is that of a name that does not exist.
  * A2 Single labels, the domain `DOMAIN`, and addresses of the subnet are never asked of others.
+ * A3 No container hides a public name: `<name>.<network>` without `DOMAIN` is a container's only where no top-level domain can be
+ *    called like the network. A list of the present ones would age; their form does not (`mayBeTopLevel`).
+ * A4 `localhost` and what is below it are the asker itself; `invalid` and `onion` have no names (RFC 6761, RFC 7686).
  */
 import type { Answer } from "dns-packet";
 import type { AllowRule } from "../../base/egress.ts";
@@ -16,6 +19,12 @@ import { type Query, RCODE, type Reply } from "./message.ts";
 export const DOMAIN = "hearth.internal";
 /** Addresses change with every start, so clients keep none. */
 export const TTL_SECONDS = 0;
+
+const LOCALHOST = "localhost";
+/** What `localhost` and all names below it resolve to (RFC 6761, section 6.3). */
+const LOOPBACK = "127.0.0.1";
+/** Domains without names in the DNS (RFC 6761, section 6.4; RFC 7686). */
+const NAMELESS = ["invalid", "onion"];
 
 const SUFFIX = `.${DOMAIN}`;
 const REVERSE_SUFFIX = ".in-addr.arpa";
@@ -32,11 +41,14 @@ export function answerOf(members: Members, subnet: Subnet, asker: PlacedMember, 
   const { name, question } = query;
   if (question.class !== "IN" && question.class !== "ANY") return { rcode: RCODE.refused, isAuthoritative: false };
   if (name.endsWith(REVERSE_SUFFIX)) return reverseAnswer(members, subnet, asker, query);
+  const top = name.slice(name.lastIndexOf(".") + 1);
+  if (NAMELESS.includes(top)) return unknownName();
   const isOwn = name === DOMAIN || name.endsWith(SUFFIX);
-  const found = find(members, asker, isOwn ? name.slice(0, -SUFFIX.length) : name);
-  if (found !== null) {
+  const found = find(members, asker, isOwn ? name.slice(0, -SUFFIX.length) : name, isOwn);
+  const address = top === LOCALHOST ? LOOPBACK : found?.address;
+  if (address !== undefined) {
     const isWanted = isType(question.type, "A");
-    const record: Answer = { name: question.name, type: "A", ttl: TTL_SECONDS, data: found.address };
+    const record: Answer = { name: question.name, type: "A", ttl: TTL_SECONDS, data: address };
     return isWanted ? answered([record]) : answered([]);
   }
   if (name === DOMAIN) return answered(question.type === "SOA" ? [START_OF_AUTHORITY] : []);
@@ -44,9 +56,18 @@ export function answerOf(members: Members, subnet: Subnet, asker: PlacedMember, 
   return null;
 }
 
-/** Finds `<name>` or `<name>.<network>`, in lower case (A1). */
-function find(members: Members, asker: PlacedMember, text: string): PlacedMember | null {
+/**
+ * True for a label that a top-level domain may have, now or later: letters alone, or the ASCII form of other scripts (RFC 1123,
+ * section 2.1; ICANN, gTLD Applicant Guidebook, 2.2.1.3.2).
+ */
+function mayBeTopLevel(label: string): boolean {
+  return /^[a-z]+$/.test(label) || label.startsWith("xn--");
+}
+
+/** Finds `<name>` or `<name>.<network>`, in lower case (A1, A3). `isOwn`: the text stood before `DOMAIN`. */
+function find(members: Members, asker: PlacedMember, text: string, isOwn: boolean): PlacedMember | null {
   const [name = "", network, ...more] = text.split(".");
+  if (network !== undefined && !isOwn && mayBeTopLevel(network)) return null;
   const found = more.length > 0 ? null : members.named(asker.tenant_id, name);
   if (found === null || !isVisible(asker, found)) return null;
   return network === undefined || network === found.network ? found : null;

@@ -9,7 +9,10 @@ export function instanceResolvConf(text: string): string {
     .join("\n");
 }
 
-/** `resolv.conf` for containers with names: their name server, and the machine's search domains and options after theirs. */
+/**
+ * `resolv.conf` for containers with names: their name server, and the machine's search domains and options after theirs. Without
+ * `ndots`: with it a resolver would ask for `github.com.<domain>`, which may be a container, before `github.com`.
+ */
 export function memberResolvConf(text: string, gateway: string, domain: string): string {
   const lines = text.split("\n").map((line) => line.trim());
   const valuesOf = (keyword: string) => {
@@ -17,7 +20,8 @@ export function memberResolvConf(text: string, gateway: string, domain: string):
     return line?.slice(keyword.length).trim().split(/\s+/) ?? [];
   };
   const search = [domain, ...valuesOf("search").filter((one) => one !== domain && one !== ".")];
-  const options = lines.filter((line) => /^options\s/.test(line));
+  const given = lines.filter((line) => /^options\s/.test(line)).map((line) => line.replace(/\s+ndots:\S*/g, ""));
+  const options = given.filter((line) => line !== "options");
   return [`nameserver ${gateway}`, `search ${search.join(" ")}`, ...options, ""].join("\n");
 }
 
