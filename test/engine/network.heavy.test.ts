@@ -172,7 +172,7 @@ describe("with the rules", () => {
     [listed, "tcp", WORLD, 81, /^w-/],
     [listed, "udp", WORLD, 53, /^w-/],
     // A cloud's name server, which containers without names ask themselves.
-    [free, "udp", "168.63.129.16", 53, /^w-/],
+    [free, "tcp", "168.63.129.16", 53, /^w-/],
     [listed, "tcp", WORLD, 82, /^EHOSTUNREACH$/],
     [listed, "udp", WORLD, 81, /^EHOSTUNREACH$/],
     [listed, "tcp", OTHER, 80, /^EHOSTUNREACH$/],
