@@ -4,13 +4,15 @@
  * O2. Every change of state is one batch with its event, by compare-and-set; states follow `operationStates`.
  * O3. An operation is open from its acceptance to its end. It counts against the bounds on what runs until its runner
  *     has returned, also where that is after its end.
- * O4. What waits goes in the order of acceptance, past those whose type or tenant has its share already.
+ * O4. Tenants whose operations of a type wait take turns, and each tenant's go in the order of acceptance. Of all types whose
+ *     next operation may run, the one accepted first does: past those whose type or tenant has its share already.
  */
 import { type CancelTimer, type Clock, sleep, toEpochSeconds } from "../base/clock.ts";
 import { KeyedMutex } from "../base/concurrency.ts";
 import { errorText, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import { Turns } from "../base/turns.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import type { Store, Value } from "../store/store.ts";
@@ -30,6 +32,8 @@ export interface Open {
   readonly made: Resource | null;
   readonly ended: PromiseWithResolvers<void>;
   status: OperationStatus;
+  /** In the order of acceptance. */
+  readonly number: number;
   /** Whether it has had its turn. */
   isTaken: boolean;
   run: Run | null;
@@ -38,7 +42,7 @@ export interface Open {
   cancelTimer: CancelTimer;
 }
 
-export type OpenRow = Omit<Open, "attachment" | "ended" | "isTaken" | "run" | "stop" | "cancelTimer">;
+export type OpenRow = Omit<Open, "attachment" | "ended" | "number" | "isTaken" | "run" | "stop" | "cancelTimer">;
 
 export interface QueueOptions {
   readonly store: Store;
@@ -93,7 +97,8 @@ export class LocalQueue implements OperationQueue {
   readonly #runners = new Map<string, Runner>();
   readonly #open = new Map<string, Open>();
   readonly #openCounts = new Map<string, number>();
-  readonly #waiting = new Set<Open>();
+  /** By type. */
+  readonly #waiting = new Map<string, Turns<Open>>();
   /** Until the runner has returned (O3). */
   readonly #carried = new Map<Open, Promise<void>>();
   /** Of these, by type, by tenant, by both, and in all. */
@@ -102,6 +107,7 @@ export class LocalQueue implements OperationQueue {
   readonly #moves = new KeyedMutex();
   readonly #draining = Promise.withResolvers<void>();
   #isDraining = false;
+  #next_number = 1;
 
   constructor(options: QueueOptions) {
     this.#options = options;
@@ -146,7 +152,11 @@ export class LocalQueue implements OperationQueue {
 
   admit(row: OpenRow, attachment: unknown): Open {
     const ended = Promise.withResolvers<void>();
-    const open: Open = { ...row, attachment, ended, isTaken: false, run: null, stop: null, cancelTimer: () => {} };
+    const number = this.#next_number++;
+    const open: Open = {
+      ...{ ...row, attachment, ended, number },
+      ...{ isTaken: false, run: null, stop: null, cancelTimer: () => {} },
+    };
     this.#open.set(open.id, open);
     this.#openCounts.set(open.tenant_id, this.openCountOf(open.tenant_id) + 1);
     return open;
@@ -168,7 +178,9 @@ export class LocalQueue implements OperationQueue {
         log.error("operation did not end", { operation_id: open.id, error: errorText(error) }),
       );
     });
-    this.#waiting.add(open);
+    const turns = this.#waiting.get(open.type) ?? new Turns<Open>();
+    this.#waiting.set(open.type, turns);
+    turns.add(open.tenant_id, open);
     this.#startNext();
     // One that begins at once was never queued.
     if (!open.isTaken && open.status === "accepted") void this.#move(open, "queue", {}).catch(() => {});
@@ -178,7 +190,8 @@ export class LocalQueue implements OperationQueue {
     open.stop ??= why;
     if (open.isTaken) return open.run?.stop(open.stop);
     if (why === "drain") return;
-    this.#take(open);
+    open.isTaken = true;
+    this.#waiting.get(open.type)?.leave(open.tenant_id, open);
     const message = why === "cancel" ? "cancelled before it started" : "not started before its deadline";
     await this.end(open, { verb: why, message });
   }
@@ -240,22 +253,12 @@ export class LocalQueue implements OperationQueue {
     };
   }
 
-  /** Out of the queue, for good. */
-  #take(open: Open): void {
-    open.isTaken = true;
-    this.#waiting.delete(open);
-  }
-
   #startNext(): void {
-    for (const open of this.#waiting) {
-      if (this.#isDraining || this.#count(IN_ALL) >= LIMITS.operations_running_max) return;
-      const { running_max = LIMITS.operations_running_max, running_per_tenant_max = running_max } = this.runner(
-        open.type,
-      );
-      if (this.#count(open.type) >= running_max) continue;
-      if (this.#count(ownShare(open)) >= running_per_tenant_max) continue;
-      if (this.#count(open.tenant_id) >= LIMITS.operations_running_per_tenant_max) continue;
-      this.#take(open);
+    while (!this.#isDraining && this.#count(IN_ALL) < LIMITS.operations_running_max) {
+      const open = this.#next();
+      if (open === null) return;
+      open.isTaken = true;
+      this.#waiting.get(open.type)?.take(open.tenant_id, open);
       this.#add(open, 1);
       const carried = this.#carryOut(open).finally(() => {
         this.#carried.delete(open);
@@ -264,6 +267,22 @@ export class LocalQueue implements OperationQueue {
       });
       this.#carried.set(open, carried);
     }
+  }
+
+  /** The operation that begins next (O4); null: none may. */
+  #next(): Open | null {
+    let first: Open | null = null;
+    for (const [type, turns] of this.#waiting) {
+      const { running_max = LIMITS.operations_running_max, running_per_tenant_max = running_max } = this.runner(type);
+      if (this.#count(type) >= running_max) continue;
+      const next = turns.next(
+        (tenant_id) =>
+          this.#count(ownShare({ type, tenant_id })) < running_per_tenant_max &&
+          this.#count(tenant_id) < LIMITS.operations_running_per_tenant_max,
+      );
+      if (next !== null && (first === null || next.number < first.number)) first = next;
+    }
+    return first;
   }
 
   #count(share: string | typeof IN_ALL): number {
