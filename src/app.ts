@@ -129,7 +129,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   undo.add(() => engine.shutdown());
   const reserved = await new ContainerRows(store, node).reservedAddresses();
   const adopted = await engine.boot(reserved.map(({ address }) => address));
-  const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.storage, config)) });
+  const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.storage, config)) }, config.user_limits_percent);
   boundTenants(engine, quotas);
   const owned = { ...base, store, engine, node, events, quotas };
   const secrets = new Secrets({ ...owned, keys: opened.secrets_keys, kind: SECRET_KIND });

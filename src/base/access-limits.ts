@@ -22,6 +22,12 @@ export const ACCESS_LIMITS = {
   /** Users of this node unless set: each has a tenant. */
   users_default: 1_000,
   users_max: 1_000_000,
+  /** Limits of users' tenants, in percent of the defaults of others: anybody may register one. */
+  user_limits_percent_default: 20,
+  /** Of a user's tenant; other tenants have no limit by default. */
+  user_requests_per_second_default: 100,
+  /** Unpacked images of a user's tenant, however small its part: a Linux distribution with some packages. */
+  user_image_mb_min: 1_024,
   /** Body of a request without a credential. */
   public_body_bytes_max: 16 * 1024,
   /** Life of a refresh token; each refresh begins it anew. */

@@ -44,6 +44,8 @@ export interface Config {
   readonly outside_issuer: OutsideIssuer | null;
   readonly users: UsersChoice;
   readonly users_max: number;
+  /** Of the default limits of other tenants. */
+  readonly user_limits_percent: number;
   /** Whose `X-Forwarded-For` names the client. */
   readonly trusted_proxies: readonly Network[];
   /** Of pages in browsers that may call the API. */
@@ -445,6 +447,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   return {
     users,
     users_max: wholeNumber("users_max", read("users_max")),
+    user_limits_percent: wholeNumber("user_limits_percent", read("user_limits_percent")),
     trusted_proxies: trustedProxies(read("trusted_proxies")),
     listen_host: (listen[1] ?? "").replace(/^\[(.*)\]$/, "$1"),
     listen_port: port,

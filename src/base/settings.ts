@@ -124,6 +124,13 @@ export const SETTINGS = {
     range: [1, LIMITS.users_max],
     about: "Users of this node, each with a tenant; further registrations are refused with 503.",
   },
+  user_limits_percent: {
+    variable: "HEARTH_USER_LIMITS_PERCENT",
+    fallback: String(LIMITS.user_limits_percent_default),
+    unit: "%",
+    range: [1, 100],
+    about: "Limits of the tenants of users, as a part of the default limits of other tenants; 100: the same.",
+  },
   trusted_proxies: {
     variable: "HEARTH_TRUSTED_PROXIES",
     fallback: "",

@@ -3,14 +3,15 @@
  * tenant's record and its usage are made from these rows, so that a new limit is one more row.
  *
  * Q1. A tenant without a limit of its own has the default of the row, a share of this node. `null` set by the operator
- *     means none. The operator's tenant has no defaults: it may use the whole node.
+ *     means none. The operator's tenant has no defaults: it may use the whole node. Those of users have smaller ones.
  */
 import { AppError } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
 import { instancesShare, type NodeBounds } from "./node-bounds.ts";
 import { jsonField } from "./sql-dialect.ts";
+import { type TenantClass, userDefaults } from "./tenant-classes.ts";
 
-export type { NodeBounds } from "./node-bounds.ts";
+export type { NodeBounds };
 
 /** The operator's own tenant. */
 export const DEFAULT_TENANT_ID = "default";
@@ -47,8 +48,6 @@ const CODE_BYTES = `size_bytes + ${LIMITS.code_entry_bytes} * entry_count + ${LI
 export const IMAGE_MEGABYTES = `(SELECT coalesce(sum((size_bytes + 1048575) / 1048576), 0) FROM
   (SELECT DISTINCT image_id, size_bytes FROM oci_images WHERE tenant_id = tenants.id) AS distinct_images)`;
 
-const none = (): null => null;
-
 export const TENANT_LIMITS = {
   requests_per_second: {
     about: "Requests per second of all keys together; bursts of one second's worth are allowed.",
@@ -56,7 +55,7 @@ export const TENANT_LIMITS = {
     min: LIMITS.requests_per_second_min,
     max: LIMITS.requests_per_second_max,
     isWhole: false,
-    share: none,
+    share: () => null,
     default_text: "none",
     above: "429 with Retry-After",
     used: null,
@@ -417,23 +416,24 @@ export class Quotas {
   /** Of all containers that run or start, those of the operator's tenant included. */
   readonly container_memory_mb: number;
   readonly #disk_limit_mb: number;
-  readonly #defaults: TenantLimits;
+  readonly #defaults: Readonly<Record<TenantClass, TenantLimits>>;
   readonly #set = new Map<string, TenantLimits>();
 
-  constructor(node: NodeBounds) {
+  constructor(node: NodeBounds, user_percent: number = LIMITS.user_limits_percent_default) {
     this.container_memory_mb = node.container_memory_mb;
     this.#disk_limit_mb = node.disk_limit_mb;
-    this.#defaults = eachLimit((_, { share }) => share(node));
+    const tenant = eachLimit((_, { share }) => share(node));
+    this.#defaults = { operator: eachLimit(() => null), tenant, user: userDefaults(tenant, user_percent) };
   }
 
   /** Effective limits of a tenant for which the operator set `own`. */
-  effective(tenant_id: string, own: Partial<TenantLimits>): TenantLimits {
-    const isOperators = tenant_id === DEFAULT_TENANT_ID;
-    return eachLimit((name) => (own[name] !== undefined ? own[name] : isOperators ? null : this.#defaults[name]));
+  effective(tenant_id: string, own: Partial<TenantLimits>, tenant_class: TenantClass = "tenant"): TenantLimits {
+    const defaults = this.#defaults[tenant_id === DEFAULT_TENANT_ID ? "operator" : tenant_class];
+    return eachLimit((name) => (own[name] !== undefined ? own[name] : defaults[name]));
   }
 
-  set(tenant_id: string, own: Partial<TenantLimits>): void {
-    this.#set.set(tenant_id, this.effective(tenant_id, own));
+  set(...tenant: Parameters<Quotas["effective"]>): void {
+    this.#set.set(tenant[0], this.effective(...tenant));
   }
 
   forget(tenant_id: string): void {

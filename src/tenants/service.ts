@@ -16,6 +16,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { firstPage, type Listed, type Place, readPage } from "../base/paging.ts";
 import { jsonChanged, ROW_NUMBER, updateUnlessTaken } from "../base/sql-dialect.ts";
+import type { TenantClass } from "../base/tenant-classes.ts";
 import {
   DEFAULT_TENANT_ID,
   eachLimit,
@@ -45,7 +46,8 @@ import {
   type UpdateTenant,
 } from "./schema.ts";
 
-const COLUMNS = `${ROW_NUMBER} AS seq, id, name, state, created_at, limits, service_hostnames`;
+const COLUMNS = `${ROW_NUMBER} AS seq, id, name, state, created_at, limits, service_hostnames,
+  EXISTS (SELECT 1 FROM users WHERE tenant_id = tenants.id) AS is_users`;
 const SELECT = `SELECT ${COLUMNS} FROM tenants`;
 /** With what is in use of each limit, as far as the store knows it. */
 const SELECT_USES = `SELECT ${[
@@ -88,6 +90,11 @@ export interface TenantsOptions {
   readonly gpuCount: (tenant_id: string) => number;
 }
 
+interface InsertOptions {
+  readonly service_hostnames: readonly string[] | undefined;
+  readonly tenant_class: TenantClass;
+}
+
 export class Tenants {
   readonly #options: TenantsOptions;
 
@@ -97,7 +104,7 @@ export class Tenants {
 
   /** Limits hold when this resolves. Call before functions take up their instances. */
   async boot(): Promise<void> {
-    for await (const row of this.#each(SELECT)) this.#apply(String(row.id), ownLimits(row));
+    for await (const row of this.#each(SELECT)) this.#apply(String(row.id), ownLimits(row), classOf(row));
   }
 
   /**
@@ -155,13 +162,13 @@ export class Tenants {
   /** Throws NAME_TAKEN. */
   async create({ name, limits, service_hostnames }: CreateTenant): Promise<TenantRecord> {
     const tenant_id = this.#options.ids.next("ten");
-    await this.#insert(tenant_id, name, split(limits).own, [], service_hostnames);
+    await this.#insert(tenant_id, name, split(limits).own, [], { service_hostnames, tenant_class: "tenant" });
     return this.#get(tenant_id);
   }
 
-  /** Makes a tenant with default limits, in one batch with `guards`. Throws NAME_TAKEN, and the refusal of a guard. */
+  /** Makes the tenant of a user, with the defaults of these, in one batch with `guards`. Throws NAME_TAKEN, and the refusal of a guard. */
   createWith(tenant_id: string, name: string, guards: readonly Guard[]): Promise<void> {
-    return this.#insert(tenant_id, name, {}, guards);
+    return this.#insert(tenant_id, name, {}, guards, { service_hostnames: [], tenant_class: "user" });
   }
 
   async #insert(
@@ -169,7 +176,7 @@ export class Tenants {
     name: string,
     own: Partial<TenantLimits>,
     guards: readonly Guard[],
-    service_hostnames: readonly string[] = [],
+    { service_hostnames, tenant_class }: InsertOptions,
   ): Promise<void> {
     const { events, clock } = this.#options;
     const insert: Statement = {
@@ -177,7 +184,7 @@ export class Tenants {
         ON CONFLICT DO NOTHING`,
       args: [
         ...[tenant_id, name, toEpochSeconds(clock.epochMs())],
-        ...[JSON.stringify(own), JSON.stringify(service_hostnames)],
+        ...[JSON.stringify(own), JSON.stringify(service_hostnames ?? [])],
       ],
       expect_changes: 1,
     };
@@ -191,7 +198,7 @@ export class Tenants {
     );
     if (conflict === 0) throw nameTaken(name);
     if (conflict !== null) throw guards[conflict - 1]?.refusal() ?? nameTaken(name);
-    this.#apply(tenant_id, own);
+    this.#apply(tenant_id, own, tenant_class);
   }
 
   list(place: Place): Promise<Listed<TenantRecord>> {
@@ -343,7 +350,7 @@ export class Tenants {
 
   async #reapply(tenant_id: string): Promise<void> {
     const row = await this.#options.store.readOne(`${SELECT} WHERE id = ? AND state = 'active'`, [tenant_id]);
-    if (row !== null) this.#apply(tenant_id, ownLimits(row));
+    if (row !== null) this.#apply(tenant_id, ownLimits(row), classOf(row));
   }
 
   /** Nothing that a tenant without a limit made stays unlimited. */
@@ -353,8 +360,8 @@ export class Tenants {
     await Promise.all([containers.limitDisks(tenant_id), volumes.limitDisks(tenant_id)]);
   }
 
-  #apply(tenant_id: string, own: Partial<TenantLimits>): void {
-    this.#options.quotas.set(tenant_id, own);
+  #apply(tenant_id: string, own: Partial<TenantLimits>, tenant_class: TenantClass): void {
+    this.#options.quotas.set(tenant_id, own, tenant_class);
     this.#tell(tenant_id, this.#options.quotas.of(tenant_id));
   }
 
@@ -371,7 +378,7 @@ export class Tenants {
       tenant_id,
       name: String(row.name),
       state: row.state === "deleting" ? "deleting" : "active",
-      limits: this.#options.quotas.effective(tenant_id, ownLimits(row)),
+      limits: this.#options.quotas.effective(tenant_id, ownLimits(row), classOf(row)),
       service_hostnames: JSON.parse(String(row.service_hostnames)) as string[],
       created_at: Number(row.created_at),
     };
@@ -402,6 +409,11 @@ function split(limits: GivenLimits): { readonly own: Partial<TenantLimits>; read
 
 /** In an event `name` is the event's own. */
 const toldAs = (field: string): string => (field === "name" ? "tenant_name" : field);
+
+/** A user and the tenant are made together, and end together. */
+function classOf(row: Row): TenantClass {
+  return row.is_users === 1 ? "user" : "tenant";
+}
 
 /** Limits that the operator set. */
 function ownLimits(row: Row): Partial<TenantLimits> {

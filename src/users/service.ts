@@ -44,7 +44,7 @@ interface Credentials {
 }
 
 interface NewTenants {
-  /** Makes a tenant with default limits, in one batch with `guards`. Throws NAME_TAKEN, and the refusal of a guard. */
+  /** Makes the tenant of a user, in one batch with `guards`. Throws NAME_TAKEN, and the refusal of a guard. */
   createWith(tenant_id: string, name: string, guards: readonly Guard[]): Promise<unknown>;
 }
 

@@ -1,6 +1,8 @@
 /** Users of a real daemon: they register, sign in, refresh, change passwords and sign out; and who attacks them. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
+import { userDefaults } from "../../src/base/tenant-classes.ts";
+import { LIMIT_NAMES } from "../../src/base/tenant-limits.ts";
 import { Daemon, KEY } from "../support/daemon.ts";
 import { bearer, PASSWORD, Person } from "../support/people.ts";
 import { StoreRows } from "../support/rows.ts";
@@ -24,7 +26,7 @@ beforeAll(() => daemon.start(SETTINGS));
 afterAll(() => daemon.dispose());
 
 describe("a user", () => {
-  it("registers, and owns a tenant with default limits", async () => {
+  it("registers, and owns a tenant with the smaller limits of users, which the operator may raise", async () => {
     const ada = somebody();
     const { status, body } = await ada.register("ada@example.com", { name: "Ada" });
     expect(status).toBe(201);
@@ -37,7 +39,17 @@ describe("a user", () => {
     const own = bearer(body.access_token);
     const { body: tenant } = await ada.call("GET", "/api/tenant", undefined, own);
     const made = (await daemon.call("POST", "/api/tenants", { name: "beside" })).body;
-    expect([tenant.tenant_id, tenant.limits]).toEqual([body.tenant_id, made.limits]);
+    expect(tenant.tenant_id).toBe(body.tenant_id);
+    expect(tenant.limits).toEqual(userDefaults(made.limits, LIMITS.user_limits_percent_default));
+    const whole = LIMIT_NAMES.filter((name) => (made.limits[name] ?? Infinity) >= 10 && tenant.limits[name] !== null);
+    expect(whole.length).toBeGreaterThan(10);
+    for (const name of whole)
+      expect([name, tenant.limits[name] < (made.limits[name] ?? Infinity)]).toEqual([name, true]);
+    const set = async (functions_max: number | "default") =>
+      (await daemon.call("PATCH", `/api/tenants/${body.tenant_id}`, { limits: { functions_max } })).body;
+    expect((await set(5_000)).limits.functions_max).toBe(5_000);
+    expect((await set("default")).limits).toEqual(tenant.limits);
+    expect((await daemon.call("GET", `/api/tenants/${body.tenant_id}`)).body.limits).toEqual(tenant.limits);
     expect((await ada.call("GET", "/api/auth/me", undefined, own)).body).toMatchObject({
       tenant_id: body.tenant_id,
       credential: "user",
