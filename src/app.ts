@@ -12,6 +12,7 @@ import { type Clock, systemClock, toEpochSeconds } from "./base/clock.ts";
 import type { Config } from "./base/config.ts";
 import { errorText } from "./base/errors.ts";
 import { failpoint } from "./base/failpoints.ts";
+import { hideDirectories } from "./base/host-paths.ts";
 import { type Ids, randomIds } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
@@ -43,6 +44,7 @@ import { createApp, type Listening, type ListenOptions, listen, type Reachable }
 import { Spools } from "./http/spool.ts";
 import { functionImages, makeBuilds, makeTransfers } from "./images.ts";
 import { makeDirectory } from "./installation/directories.js";
+import { RUN_DIR, SOURCE_DIRS } from "./installation/paths.js";
 import { makeEngine, makeInstances } from "./instances.ts";
 import { makeMessaging } from "./messaging.ts";
 import { Networks } from "./networks/service.ts";
@@ -119,6 +121,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const started_ms = clock.monotonicMs();
   const started_at = toEpochSeconds(clock.epochMs());
 
+  hideDirectories([config.data_dir, config.image_dir, config.run_dir, RUN_DIR, ...SOURCE_DIRS]);
   makeDirectory(config.data_dir);
   for (const name of lockNames(config)) {
     await takeLock(name, `data directory in use by another hearth daemon: ${config.data_dir}`);

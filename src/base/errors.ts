@@ -6,6 +6,8 @@
  * `AppError` with a code from this table, a *fault* is a broken invariant or an unknown throw (INTERNAL).
  */
 
+import { withoutHostPaths } from "./host-paths.ts";
+
 /** Who has to change something for the request to succeed. Decides whether an instance is used again. */
 export type Fault = "caller" | "function" | "platform";
 
@@ -187,7 +189,10 @@ export interface AppErrorOptions {
   readonly cause?: unknown;
 }
 
-/** A refusal: expected, named by a code of the table. Messages are lower case and never hold secrets or environment values. */
+/**
+ * A refusal: expected, named by a code of the table. Messages are lower case and never hold secrets or environment values. Those
+ * for tenants name no path of this machine, wherever their words come from; the cause has the whole text, for the log.
+ */
 export class AppError extends Error {
   readonly code: ErrorCode;
   readonly details: ErrorDetails | null;
@@ -197,11 +202,13 @@ export class AppError extends Error {
   readonly reason_code: string;
 
   constructor(code: ErrorCode, message: string, options: AppErrorOptions = {}) {
-    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    const text = code === "INTERNAL" ? message : withoutHostPaths(message);
+    const cause = options.cause ?? (text === message ? undefined : new Error(message));
+    super(text, cause === undefined ? undefined : { cause });
     this.name = "AppError";
     this.code = code;
     this.details = options.details ?? null;
-    this.hint = options.hint ?? null;
+    this.hint = options.hint === undefined ? null : withoutHostPaths(options.hint);
     this.retry_after = options.retry_after ?? null;
     this.retryable = options.retryable ?? ERRORS[code].retryable;
     this.reason_code = options.reason_code ?? code;

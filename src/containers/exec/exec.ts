@@ -8,7 +8,7 @@
  */
 import type { Clock } from "../../base/clock.ts";
 import { containerEnvironment, withGpus } from "../../base/container-environment.ts";
-import { AppError, errorText } from "../../base/errors.ts";
+import { AppError, errorText, publicText } from "../../base/errors.ts";
 import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
@@ -172,7 +172,7 @@ export class Execs {
   #noteLater(begin: JobBegin, ended: Promise<JobEnd>): void {
     const { jobs, clock, log } = this.#options;
     ended
-      .catch((error) => ({ ...UNENDED, error_message: errorText(error) }))
+      .catch((error) => ({ ...UNENDED, error_message: publicText(error) }))
       .then((end) => jobs.end(begin, clock.epochMs(), end))
       .catch((error) => log.warn("cannot record the end of a job", { job_id: begin.job_id, error: errorText(error) }));
   }
@@ -295,7 +295,7 @@ class Frames implements AsyncIterableIterator<Uint8Array> {
           if (timed_out) this.#say({ type: "timeout", elapsed_ms, message: "killed at timeout_ms" });
           this.#say({ type: "exit", code: exit_code, elapsed_ms });
         },
-        (error) => this.#say({ type: "error", message: errorText(error) }),
+        (error) => this.#say({ type: "error", message: publicText(error) }),
       )
       .finally(() => this.#end());
   }
