@@ -377,5 +377,7 @@ int files_main(const char *root, const char *uid_base) {
   pid_t pid = fork();
   if (pid == 0) serve_one();
   if (pid < 0) return EXIT_BASE + errno;
+  /* The daemon moves it into the control group of its tenant. */
+  dprintf(STDOUT_FILENO, "%d\n", (int)pid);
   return 0;
 }

@@ -273,6 +273,7 @@ const LIMIT_GROUPS = {
     file_page_size_default: "Default entries of one page of ls.",
     file_page_size_max: "Entries of one page of ls.",
     file_sessions_per_tenant_max: "Concurrent file transfers of one tenant.",
+    file_session_ms_max: "Time of one file transfer, in milliseconds; Range continues a download.",
     file_sessions_max: "Concurrent file transfers on this node.",
     upload_bytes_max: "Size of an archive as sent.",
     archive_bytes_max: "Size of an unpacked archive.",

@@ -363,8 +363,14 @@ export const LIMITS = {
   // Files of containers and volumes
   /** Transfers at once; each is a process of its own with about two megabytes of buffers. */
   file_sessions_max: 64,
-  /** Of one tenant: whoever reads slowly leaves the other half to others. */
-  file_sessions_per_tenant_max: 32,
+  /** Of one tenant: whoever reads slowly leaves the others to others. */
+  file_sessions_per_tenant_max: 16,
+  /** From the start of a transfer to its end: a sparse file is longer than anybody waits. */
+  file_session_ms_max: 4 * 3_600_000,
+  /** A helper that lives so long moves into its tenant's control group; the kernel takes about 10 ms for that. */
+  file_group_after_ms: 50,
+  /** So long the group stays for the next helper. */
+  file_group_rest_ms: 1_000,
   /** What one transfer may hold in either direction between a fast side and a slow one. */
   file_buffer_bytes: 512 * 1024,
   /** Requests of one transfer whose answers are awaited: an archive of small files sends them without waiting for each. */

@@ -117,6 +117,7 @@ export class LocalEngine implements Engine {
     await host.launcher().catch(() => {});
     await this.instances.settle();
     failpoint("engine.stop.begun");
+    host.tenants.leaveHelpers();
     const living = await this.containers.letGo();
     if (living?.length === 0) await host.closeStorage();
     await host.endThreads();

@@ -1,6 +1,6 @@
 /** Volumes through the real API: files in and out, mounts, quotas, archives, deletion. */
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
 import { gunzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -235,6 +235,117 @@ describe("a volume", () => {
       status: "failed",
       reason_code: "INVALID_ARGUMENT",
     });
+  });
+
+  it("names no path of this machine in what it tells of failures", async () => {
+    await create("plain");
+    const told: string[] = [];
+    const tell = async (method: string, path: string, body?: object) => {
+      const answer = await daemon.call(method, path, body);
+      told.push(JSON.stringify(answer.body));
+      return answer;
+    };
+    const refusals = [
+      await tell("POST", "/api/containers", { name: "no-command", command: ["/none"] }),
+      await tell("POST", "/api/containers", { name: "no-directory", working_directory: "/etc/passwd/x" }),
+      await tell("POST", "/api/containers", { name: "no-program", command: ["/etc/passwd"] }),
+    ];
+    // A volume whose files went, as on a disk that fails, and one that is no directory any more.
+    const launcher = daemon
+      .processes()
+      .find((line) => line.includes(" launcher "))
+      ?.trim()
+      .split(" ", 1)[0];
+    const volumes = `/proc/${launcher}/root${daemon.data_dir}/area/volumes`;
+    for (const [name, instead] of [
+      ["gone", null],
+      ["spoilt", "no directory"],
+    ] as const) {
+      const { id } = await create(name);
+      renameSync(`${volumes}/${id}`, `${volumes}/away`);
+      if (instead !== null) writeFileSync(`${volumes}/${id}`, instead);
+      refusals.push(
+        await tell("GET", `/api/volumes/${name}/ls?path=/`),
+        await tell("POST", "/api/containers", { name: `${name}-volume`, volumes: [`${name}:/data`] }),
+      );
+      rmSync(`${volumes}/${id}`, { force: true });
+      renameSync(`${volumes}/away`, `${volumes}/${id}`);
+    }
+    for (const { status, body } of refusals.slice(-4, -1))
+      expect(status, JSON.stringify(body)).toBeGreaterThanOrEqual(400);
+    const { body: runs } = await tell("POST", "/api/containers", { name: "runs", command: ["sleep", "1000"] });
+    const path = `/api/containers/${runs.container_id}`;
+    for (const command of [["/none"], ["/etc"], ["/etc/passwd"]]) await tell("POST", `${path}/exec`, { command });
+    await tell("POST", `${path}/exec`, { command: ["true"], working_directory: "/none" });
+    await tell("GET", `${path}/archive?path=/none`);
+    await tell("GET", `${path}/ls?path=/none`);
+    await tell("GET", "/api/volumes/plain/files/none");
+    await tell("GET", "/api/volumes/plain/ls?path=/none");
+    const content = Buffer.from("no archive".repeat(100)).toString("base64");
+    await tell("POST", "/api/volumes/plain/archive?execution=sync", { content, path: "/z" });
+    for (const list of ["containers", "operations", "volumes", "tenant"]) await tell("GET", `/api/${list}`);
+    for (const name of ["no-command", "no-directory", "no-program", "gone-volume", "spoilt-volume"]) {
+      await tell("GET", `/api/containers/${name}`);
+      await tell("GET", `/api/containers/${name}/logs`);
+      await daemon.call("DELETE", `/api/containers/${name}?force=true`);
+    }
+    await daemon.call("DELETE", path);
+    const hidden = [daemon.data_dir, daemon.run_dir, "/run/hearth", process.cwd(), "/sys/fs/cgroup", "/run/netns"];
+    for (const text of told) {
+      for (const one of hidden) expect(text).not.toContain(one);
+      expect(text).not.toMatch(/\/proc\/\d{2,}/);
+    }
+  });
+
+  it("is read in the processor share of its tenant, a bounded number of times at once", async () => {
+    const tenant = (await daemon.call("POST", "/api/tenants", { name: "reader" })).body;
+    const { key } = (await daemon.call("POST", `/api/tenants/${tenant.tenant_id}/api-keys`, { name: "k" })).body;
+    const as = { "x-api-key": key };
+    expect((await daemon.call("POST", "/api/volumes", { name: "sparse" }, as)).status).toBe(201);
+    const { body: made } = await daemon.call("POST", "/api/containers", { name: "s", volumes: ["sparse:/data"] }, as);
+    const line = "truncate -s 1T /data/tera /root/tera && mkdir /data/d && truncate -s 1T /data/d/tera";
+    const command = ["sh", "-c", line];
+    const path = `/api/containers/${made.container_id}`;
+    expect((await daemon.call("POST", `${path}/exec`, { command }, as)).body).toMatchObject({ exit_code: 0 });
+
+    const end = new AbortController();
+    const read = (from: string, accept = "*/*") =>
+      fetch(daemon.url + from, { headers: { ...as, accept }, signal: end.signal });
+    const paths = [
+      "/api/volumes/sparse/files/tera",
+      `${path}/archive?path=/root`,
+      "/api/volumes/sparse/archive?path=/d",
+    ];
+    const [first, ...more] = await Promise.all([
+      ...paths.map((one) => read(one)),
+      read("/api/volumes/sparse/files/tera", "application/json"),
+    ]);
+    for (const one of [first, ...more]) expect(one?.status).toBe(200);
+    const groupOf = (line: string) => readFileSync(`/proc/${line.trim().split(/\s+/, 1)[0]}/cgroup`, "utf8");
+    const own = `/hearth-${daemon.tag}-c/${tenant.tenant_id}/helpers`;
+    await eventually("all helpers are in the group of the tenant", () => {
+      const helpers = ofFiles();
+      return helpers.length === 4 && helpers.every((line) => groupOf(line).includes(own));
+    });
+    expect(groupOf(ofFiles()[0] ?? "")).toMatch(new RegExp(`^\\d+:([a-z,]*,)?(cpu(,[a-z]+)*|):${own}$`, "m"));
+
+    // As many as anybody likes to ask for: the rest is refused, and another tenant is served.
+    const all = await Promise.all(Array.from({ length: 128 }, () => read(paths[0] ?? "")));
+    const count = (status: number) => all.filter((one) => one.status === status).length;
+    expect([count(200), count(429)]).toEqual([
+      LIMITS.file_sessions_per_tenant_max - 4,
+      132 - LIMITS.file_sessions_per_tenant_max,
+    ]);
+    expect(await write("files", "beside", "beside")).toMatchObject({ status: 200 });
+    expect(await (await raw("/api/volumes/files/files/beside")).text()).toBe("beside");
+    end.abort();
+    await eventually("no helper is left", () => ofFiles().length === 0);
+    const deleted = await daemon.call("DELETE", `/api/tenants/${tenant.tenant_id}?force=true`);
+    expect(deleted.status).toBeLessThan(300);
+    await eventually(
+      "its groups are gone",
+      () => !daemon.leftovers().cgroups.some((one) => one.includes(tenant.tenant_id)),
+    );
   });
 
   it.each([

@@ -39,6 +39,7 @@ export class CodeGround {
     this.store = openEmbedded({ path: `${ground.data_dir}/hearth.db`, clock, log: createLog("silent", clock) });
     const note = (line: string) => this.lines.push(line);
     const files = new FileSessions({
+      groups: null,
       withLauncher: (work) => work(ground.client),
       minit: engineHelper(),
       directory: ground.root,

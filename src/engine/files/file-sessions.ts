@@ -139,9 +139,12 @@ class PieceWriter implements FileWriter {
 
 export class HelperSession implements FileSession {
   readonly #connection: FileConnection;
+  /** Of the helper. */
+  readonly pid: number;
 
-  private constructor(connection: FileConnection) {
+  private constructor(connection: FileConnection, pid: number) {
     this.#connection = connection;
+    this.pid = pid;
   }
 
   /** Starts the helper and connects. Rejects with NOT_FOUND when there is no such tree. */
@@ -150,11 +153,11 @@ export class HelperSession implements FileSession {
     const argv = [minit, "files", root, String(uid_base)];
     const started = await launcher.spawn({ argv, timeout_ms: START_TIMEOUT_MS, listen_paths: [socket_path] });
     try {
-      if (started.exit_code === EXIT_BASE + ENOENT) throw new AppError("NOT_FOUND", `no files at ${root}`);
+      if (started.exit_code === EXIT_BASE + ENOENT) throw new AppError("NOT_FOUND", "no such tree of files");
       if (started.exit_code !== 0 || started.timed_out) {
         throw new AppError("INTERNAL", `no file helper for ${root}: ${started.stderr.trim()}`);
       }
-      return new HelperSession(await FileConnection.connect(socket_path, clock));
+      return new HelperSession(await FileConnection.connect(socket_path, clock), Number(started.stdout));
     } finally {
       await unlink(socket_path).catch(() => {});
     }
@@ -335,9 +338,21 @@ export interface FileSessionsOptions {
   /** For sockets, each of which is there for a moment. */
   readonly directory: string;
   readonly clock: Clock;
+  /** Control groups of tenants; null: helpers stay in that of the launcher. */
+  readonly groups: HelperGroups | null;
 }
 
-/** Sessions within a bound: each is a process with two megabytes of buffers. */
+export interface HelperGroups {
+  /** Moves a helper into the group of its tenant's helpers. */
+  enterHelper(tenant_id: string, pid: number): Promise<void>;
+  /** Once for each helper that entered, after its end. */
+  leaveHelper(tenant_id: string): void;
+}
+
+/**
+ * Sessions within a bound: each is a process with two megabytes of buffers. One that lasts shares the processor as its tenant's
+ * containers do, and ends at its deadline: a sparse file of a terabyte takes no disk.
+ */
 export class FileSessions implements Files {
   readonly #options: FileSessionsOptions;
   readonly #shares = new Shares({ each_max: LIMITS.file_sessions_per_tenant_max, all_max: LIMITS.file_sessions_max });
@@ -365,6 +380,23 @@ export class FileSessions implements Files {
     return readTar(source, bounds);
   }
 
+  /** Short calls do not pay for a move. The returned function follows the end of the helper. */
+  #enterGroup(tenant_id: string, session: HelperSession): () => void {
+    const { groups, clock } = this.#options;
+    if (groups === null) return () => {};
+    let isInside = false;
+    const cancel = clock.after(LIMITS.file_group_after_ms, () => {
+      if (!session.isOpen) return;
+      isInside = true;
+      void groups.enterHelper(tenant_id, session.pid);
+    });
+    return () => {
+      cancel();
+      if (isInside) clock.after(LIMITS.file_group_rest_ms, () => groups.leaveHelper(tenant_id));
+      isInside = false;
+    };
+  }
+
   async open(tenant_id: string, root: string, uid_base: number, mounter: Spawner | null = null): Promise<OpenFiles> {
     // `mounter`: the launcher that sees the tree, if no other does.
     const give = this.#shares.take(tenant_id, tooMany);
@@ -375,8 +407,12 @@ export class FileSessions implements Files {
     };
     try {
       const session = await (mounter === null ? withLauncher(begin) : begin(mounter));
+      const leave = this.#enterGroup(tenant_id, session);
+      const cancel = clock.after(LIMITS.file_session_ms_max, () => session.close());
       const close = () => {
+        cancel();
         session.close();
+        leave();
         give();
       };
       return { session, close };

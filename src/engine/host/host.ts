@@ -181,7 +181,7 @@ export class EngineHost {
       scratch: `${config.data_dir}/scratch`,
       withLauncher,
     });
-    this.files = new FileSessions({ withLauncher, minit, directory: config.run_dir, clock });
+    this.files = new FileSessions({ withLauncher, minit, directory: config.run_dir, clock, groups: this.tenants });
   }
 
   /** Brings up what must stand before anything is looked at: private directories, the launcher, the OCI runtime. */

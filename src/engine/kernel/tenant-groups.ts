@@ -4,14 +4,26 @@
  * a tenant with eight busy containers gets as much as a tenant with one. Parents and tenants have bounds of their own.
  *
  * T1 A tenant's group exists from before its first run starts until nothing is left of its last one.
+ * T2 Helpers that work for a tenant, such as those that read its files, are in a group beside those of its runs: what they use
+ *    of the processor and the disk is the tenant's share. Their memory is bounded by themselves.
  */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { readFile, writeFile } from "node:fs/promises";
 import { invariant } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { type GroupKind, groupsIn, hierarchies, listGroups, removeGroup } from "./control-groups.ts";
 import { readSocketMemory } from "./kernel-budgets.ts";
 
 const ROOT = "/sys/fs/cgroup";
+/** The group of a tenant's helpers (T2). No run is called so. */
+const HELPERS = "helpers";
+/** Their name in the table of processes: prctl of runtimes/minit/files.c. */
+const HELPER_NAME = "hearth-files";
+/** What they share, with a file that a group has with that controller (v2). */
+const SHARED = [
+  { controller: "cpu", v2_file: "cpu.weight" },
+  { controller: "blkio", v2_file: "io.weight" },
+];
 
 /** Bounds of one group and all below it; null: only the bound of the group above holds. */
 interface Bounds {
@@ -30,6 +42,8 @@ export class TenantGroups {
   readonly #root: string;
   /** Tenants by the names of runs. */
   readonly #tenants = new Map<string, string>();
+  /** Helpers by tenants. */
+  readonly #helpers = new Map<string, number>();
   #processesMax: (tenant_id: string) => number | null = () => null;
 
   /** `parent`: `/name` of the group of all API containers. */
@@ -60,7 +74,9 @@ export class TenantGroups {
   found(): string[] {
     for (const tenant_id of listGroups(this.#kind.mode, this.#parent, this.#root)) {
       for (const hierarchy of hierarchies(this.#kind.mode, this.#root)) {
-        for (const run of groupsIn(hierarchy, `${this.#parent}/${tenant_id}`)) this.#tenants.set(run, tenant_id);
+        for (const run of groupsIn(hierarchy, `${this.#parent}/${tenant_id}`)) {
+          if (run !== HELPERS) this.#tenants.set(run, tenant_id);
+        }
       }
       this.#removeEmpty(tenant_id);
     }
@@ -100,6 +116,36 @@ export class TenantGroups {
     this.#removeEmpty(tenant_id);
   }
 
+  /** Moves a helper into its tenant's group (T2). Resolves also where it has ended or the kernel refuses: it then stays where it is. */
+  async enterHelper(tenant_id: string, pid: number): Promise<void> {
+    invariant(/^[\w-]+$/.test(tenant_id), "a tenant's id is a name of a directory");
+    this.#helpers.set(tenant_id, (this.#helpers.get(tenant_id) ?? 0) + 1);
+    try {
+      const path = `${this.#parent}/${tenant_id}/${HELPERS}`;
+      const folders = SHARED.flatMap(({ controller, v2_file }) => this.#makeShared(controller, v2_file, path));
+      // The number may be another process's by now.
+      if ((await readFile(`/proc/${pid}/comm`, "utf8")).trim() !== HELPER_NAME) return;
+      // In turn: the kernel lets later moves in a row wait less.
+      for (const folder of new Set(folders)) await writeFile(`${folder}/cgroup.procs`, String(pid));
+    } catch {
+      // It ended meanwhile, or the kernel has no such group.
+    }
+  }
+
+  leaveHelper(tenant_id: string): void {
+    const left = (this.#helpers.get(tenant_id) ?? 1) - 1;
+    if (left > 0) this.#helpers.set(tenant_id, left);
+    else this.#helpers.delete(tenant_id);
+    this.#removeEmpty(tenant_id);
+  }
+
+  /** Removes the groups of helpers, all of which have ended or are about to. */
+  leaveHelpers(): void {
+    const tenants = [...this.#helpers.keys()];
+    this.#helpers.clear();
+    for (const tenant_id of tenants) this.#removeEmpty(tenant_id);
+  }
+
   /** Null: that of a run that never got a group is not known. */
   tenantOf(run: string): string | null {
     return this.#tenants.get(run) ?? null;
@@ -113,9 +159,21 @@ export class TenantGroups {
   }
 
   #removeEmpty(tenant_id: string): void {
+    if (this.#helpers.has(tenant_id)) return;
+    // While the last helper ends it stays, for the next try.
+    removeGroup(this.#kind.mode, `${this.#parent}/${tenant_id}/${HELPERS}`, this.#root);
     if (![...this.#tenants.values()].includes(tenant_id)) {
       removeGroup(this.#kind.mode, `${this.#parent}/${tenant_id}`, this.#root);
     }
+  }
+
+  /** Returns the group's folder in the hierarchy of a controller; none where this machine lacks that. */
+  #makeShared(controller: string, v2_file: string, path: string): string[] {
+    const folder = this.#folder(controller, path);
+    if (this.#kind.mode !== "v2" && !existsSync(`${this.#root}/${controller}`)) return [];
+    mkdirSync(folder, { recursive: true });
+    if (!existsSync(`${folder}/${v2_file}`)) this.#enable(controller === "blkio" ? "io" : controller, path);
+    return [folder];
   }
 
   #make(path: string, { processes_max, sockets_bytes }: Bounds): void {

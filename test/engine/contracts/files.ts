@@ -41,6 +41,7 @@ function treesIn(ground: Ground, path: string): TreeGround {
   const pid = ground.launcher?.pid ?? 0;
   return {
     files: new FileSessions({
+      groups: null,
       withLauncher: (work) => work(ground.client),
       minit: engineHelper(),
       directory: ground.root,
