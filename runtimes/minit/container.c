@@ -28,6 +28,8 @@ static uint64_t kill_us, give_up_us;
 
 bool container_is_ending(void) { return is_ending; }
 
+bool container_is_refused(void) { return (record.flags & RECORD_NOT_STARTED) != 0; }
+
 static void end(uint32_t exit_code, uint32_t signal) {
   if (is_ending) return;
   is_ending = true;

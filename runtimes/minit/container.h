@@ -7,6 +7,8 @@
  * M2 Without a main command it runs until it is asked to end.
  * M3 The record is emptied at the start: what is in it is about this run.
  * M4 With a user (identity.h) no command runs as another one. A user that is not found ends the container at once.
+ * M5 A container whose main command could not be started greets nobody: a connection to it ends without READY, after the
+ *    exit record is written. Whoever started it thereby learns of the end and never takes it for a running one.
  */
 #ifndef MINIT_CONTAINER_H
 #define MINIT_CONTAINER_H
@@ -39,6 +41,8 @@ int container_signal(uint32_t signal);
 /* Ends the container by force. */
 void container_kill(void);
 bool container_is_ending(void);
+/* The main command could not be started: nobody is greeted (M5). */
+bool container_is_refused(void);
 void container_reaped(pid_t pid, int status);
 void container_event(uint32_t tag);
 void container_turn(uint64_t now);

@@ -137,6 +137,7 @@ static void on_close(struct conn *c) {
 }
 
 static void on_open(struct conn *c) {
+  if (is_container && container_is_refused()) return;
   bool busy = execs_any() || (resident_any() && !resident_waits());
   for (int i = 0; i < server.conns_top; i++) busy = busy || (server.conns[i].fd >= 0 && &server.conns[i] != c);
   bool spoiled = execs_spoiled() || resident_spoiled() || !restore_files_limit();

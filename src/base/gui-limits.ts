@@ -22,14 +22,11 @@ export const GUI_LIMITS = {
   /** Pixels of a side of a screen, and bytes of its name: beyond these the canvas of a browser fails. */
   gui_side_max: 16_384,
   gui_name_bytes_max: 1_024,
-  /** Deadline of the check that a desktop answers, the life of its result, and checks of one list at the same time. */
+  /** Deadline of the check that a desktop answers, and the life of its result. */
   gui_check_ms: 1_000,
   gui_check_cached_ms: 1_000,
-  gui_checks_max: 16,
   /** Containers whose last result is kept. */
   gui_checks_cached: 4_096,
-  /** A list waits so long for checks, then shows the last results. */
-  gui_list_ms: 500,
   /** A start waits so long for the desktop, and checks in this interval. */
   gui_ready_ms: 10_000,
   gui_ready_interval_ms: 100,

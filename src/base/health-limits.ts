@@ -18,4 +18,9 @@ export const HEALTH_LIMITS = {
   health_postponed_ms: 1_000,
   /** A container emits at most one event of its health in this time: one that flaps must not displace other events. */
   health_event_ms: 10_000,
+  /** A list shows the last checks of first processes. It waits so long for those without one, so many at the same time. */
+  readiness_list_ms: 500,
+  readiness_checks_at_once: 16,
+  /** Containers whose last check is kept. */
+  readiness_checks_cached: 4_096,
 } as const;

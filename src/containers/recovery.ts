@@ -2,7 +2,7 @@
  * Recovers the containers of an earlier daemon: brings their states in the store in line with the machine. Live
  * containers keep running. Records the exits that no daemon saw, and removes containers that the store does not know.
  */
-import type { Clock } from "../base/clock.ts";
+import type { Clock, EpochMs } from "../base/clock.ts";
 import { each } from "../base/concurrency.ts";
 import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -122,21 +122,29 @@ async function noteDeath({ engine, clock, changes, supervisor }: RecoveryOptions
   const why = row.error_message ?? (row.state === "starting" ? "interrupted: the daemon ended during the start" : null);
   const fields =
     exit === null
-      ? { exit_code: null, oom_killed: false, exited_at_ms: clock.epochMs(), error_message: why }
+      ? { exit_code: null, oom_killed: false, exited_at_ms: endedAt(row, clock.epochMs()), error_message: why }
       : await endFields(engine, row, exit);
   await changes.move(row, "exit", fields);
   supervisor.watch({ ...row, ...fields, state: "exited" });
 }
 
 /** Returns the fields of a container's row that record its exit. A row that runs has the reason of its stop, if any. */
-export async function endFields(engine: Engine, { id, error_message }: ContainerRow, end: Ended) {
+export async function endFields(engine: Engine, row: ContainerRow, end: Ended) {
+  const { id, error_message } = row;
   return {
     exit_code: end.exit_code,
     oom_killed: end.is_oom,
-    exited_at_ms: end.ended_at_ms,
+    exited_at_ms: endedAt(row, end.ended_at_ms),
     error_message: (await unstarted(engine, id, end)) ?? error_message,
   } satisfies MoveFields;
 }
+
+/**
+ * The end of a container as its record has it: never before its start. The two times are read from the wall clock by two
+ * processes, and the clock may be set between them.
+ */
+const endedAt = ({ started_at_ms }: Pick<ContainerRow, "started_at_ms">, ended_at_ms: EpochMs): EpochMs =>
+  Math.max(ended_at_ms, started_at_ms ?? 0);
 
 /** Returns why the command could not be started, which is minit's last line in the log; null: it was started. */
 async function unstarted(engine: Engine, id: string, { has_command, is_started }: Ended): Promise<string | null> {

@@ -49,6 +49,7 @@ const running: ContainerRecord = {
     managed_image_valid: true,
     gui_backend_reachable: null,
   },
+  checks_age_ms: 0,
 };
 
 const exited: ContainerRecord = {
@@ -67,6 +68,7 @@ const exited: ContainerRecord = {
     managed_image_valid: true,
     gui_backend_reachable: null,
   },
+  checks_age_ms: 0,
 };
 
 const batch: OperationRecord = {
@@ -133,7 +135,7 @@ const job: JobRecord = {
   status_url: `/api/containers/${running.container_id}/jobs/${exec.job_id}`,
 };
 
-const { container_id, state, exec_ready, network_ready, checks } = running;
+const { container_id, state, exec_ready, network_ready, checks, checks_age_ms } = running;
 
 const done = (message: string) => ({ success: true as const, message });
 const { container_id: id } = running;
@@ -182,7 +184,7 @@ export const SAMPLES = {
   batch,
   exec,
   job,
-  ready: { container_id, state, exec_ready, network_ready, checks },
+  ready: { container_id, state, exec_ready, network_ready, checks, checks_age_ms },
   log: {
     seq: 1,
     timestamp: "2026-11-21T12:00:00.153Z",

@@ -361,6 +361,12 @@ export const containerRecord = z
       .optional()
       .describe("True if exec and network are ready and the desktop answers; only for containers of prod-gui."),
     checks: containerChecks,
+    checks_age_ms: z
+      .int()
+      .nullable()
+      .describe(
+        "Milliseconds since minit was last asked: about 0 in an answer about one container, more in a list, which shows the last result. null: a container of this list has not answered yet.",
+      ),
   })
   .meta({ id: "Container" });
 
@@ -388,7 +394,15 @@ const unknownContainer = z
 export const namedContainer = z.union([foundContainer, unknownContainer]).meta({ id: "NamedContainer" });
 
 export const containerReadiness = containerRecord
-  .pick({ container_id: true, state: true, exec_ready: true, network_ready: true, gui_ready: true, checks: true })
+  .pick({
+    container_id: true,
+    state: true,
+    exec_ready: true,
+    network_ready: true,
+    gui_ready: true,
+    checks: true,
+    checks_age_ms: true,
+  })
   .meta({ id: "ContainerReadiness" });
 
 export const renamedContainer = z

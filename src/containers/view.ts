@@ -1,4 +1,5 @@
 /** Containers as the API shows them: what the store says, and checks that look at the machine. */
+import { LRUCache } from "lru-cache";
 import { type Clock, sleep, toIsoTime } from "../base/clock.ts";
 import { each } from "../base/concurrency.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -18,67 +19,108 @@ export interface ViewOptions {
   readonly contracts: ImageContracts;
 }
 
-export class View {
-  readonly #engine: Engine;
-  readonly #clock: Clock;
-  readonly #health: Pick<HealthChecks, "recordOf">;
-  readonly #desktops: DesktopChecks;
-  readonly #contracts: ImageContracts;
+/** A check of a run's first process. */
+interface Measured {
+  /** The run's; a later run has another one. */
+  readonly pid: number;
+  readonly isResponsive: boolean;
+  /** Monotonic. */
+  readonly at_ms: number;
+}
 
-  constructor({ engine, clock, health, desktops, contracts }: ViewOptions) {
-    this.#engine = engine;
-    this.#clock = clock;
-    this.#health = health;
-    this.#contracts = contracts;
-    this.#desktops = desktops;
+/** What is known of a container beside its row and what the engine has of it. */
+interface Known {
+  readonly measured: Measured | null;
+  readonly isValid: boolean;
+  readonly hasDesktop: boolean;
+}
+
+export class View {
+  readonly #options: ViewOptions;
+  /** By container: the last check of its first process. */
+  readonly #measured = new LRUCache<string, Measured>({ max: LIMITS.readiness_checks_cached });
+
+  constructor(options: ViewOptions) {
+    this.#options = options;
   }
 
   /** With every check made now: its first process is asked, and so is the store of images. */
   async record(row: ContainerRow): Promise<ContainerRecord> {
-    const control = this.#engine.containers.live(row.id)?.control;
-    const [isResponsive, isValid, hasDesktop] = await Promise.all([
-      control?.ping(LIMITS.readiness_wait_ms, this.#clock).then(
-        () => true,
-        () => false,
-      ) ?? false,
-      // The image of its root, since the reference may name another by now. An image store that does not answer fails no
-      // check.
-      this.#contracts.holds(row.image_id, row.release).catch(() => true),
-      isDesktop(row) ? this.#desktops.isReachable(row.id) : false,
+    const [measured, isValid, hasDesktop] = await Promise.all([
+      this.#measure(row.id),
+      this.#isValid(row),
+      isDesktop(row) ? this.#options.desktops.isReachable(row.id) : false,
     ]);
-    return this.#made(row, isResponsive, isValid, hasDesktop);
+    return this.#made(row, { measured, isValid, hasDesktop });
   }
 
   /** Waits for the desktop of a container that was just started, if it has one. */
   async untilShown(row: ContainerRow): Promise<void> {
-    if (isDesktop(row)) await this.#desktops.untilReachable(row.id);
+    if (isDesktop(row)) await this.#options.desktops.untilReachable(row.id);
   }
 
-  /** With the checks of desktops made now, for `gui_list_ms` at most. */
+  /**
+   * With the readiness that was measured last. What no check of this daemon has measured yet, and desktops, are checked now,
+   * for `readiness_list_ms` at most; the store of images is asked once for each image.
+   */
   async list({ items, last }: Listed<ContainerRow>): Promise<Listed<ContainerRecord>> {
-    const wanted = items.filter((row) => row.state === "running" && isDesktop(row));
+    const { clock, desktops } = this.#options;
+    const running = items.filter(({ state }) => state === "running");
+    const wanted = running.filter((row) => isDesktop(row) || this.#last(row.id) === null);
     if (wanted.length > 0) {
-      const checks = each(wanted, LIMITS.gui_checks_max, async ({ id }) => {
-        await this.#desktops.isReachable(id);
+      const checks = each(wanted, LIMITS.readiness_checks_at_once, async (row) => {
+        if (this.#last(row.id) === null) await this.#measure(row.id);
+        if (isDesktop(row)) await desktops.isReachable(row.id);
       });
-      await Promise.race([checks, sleep(this.#clock, LIMITS.gui_list_ms)]);
+      await Promise.race([checks, sleep(clock, LIMITS.readiness_list_ms)]);
     }
-    return { items: items.map((row) => this.glance(row)), last };
+    const images = new Map(items.map((row) => [imageKey(row), row]));
+    const valid = new Map<string, boolean>();
+    await each([...images], LIMITS.readiness_checks_at_once, async ([key, row]) => {
+      valid.set(key, await this.#isValid(row));
+    });
+    const known = (row: ContainerRow): Known => ({
+      measured: this.#last(row.id),
+      isValid: valid.get(imageKey(row)) === true,
+      hasDesktop: isDesktop(row) && desktops.wasReachable(row.id),
+    });
+    return { items: items.map((row) => this.#made(row, known(row))), last };
   }
 
-  /** For a list, without asking anybody: as connected as it was a moment ago. */
-  glance(row: ContainerRow): ContainerRecord {
-    const isOpen = this.#engine.containers.live(row.id)?.control.isOpen === true;
-    return this.#made(row, isOpen, true, isDesktop(row) && this.#desktops.wasReachable(row.id));
+  /** The image of its root, since the reference may name another by now. A store that does not answer fails no check. */
+  #isValid({ image_id, release }: ContainerRow): Promise<boolean> {
+    return this.#options.contracts.holds(image_id, release).catch(() => true);
   }
 
-  #made(row: ContainerRow, isResponsive: boolean, isValid: boolean, hasDesktop: boolean): ContainerRecord {
-    const live = row.state === "running" ? this.#engine.containers.live(row.id) : null;
+  /** Null: it does not run. */
+  async #measure(id: string): Promise<Measured | null> {
+    const { engine, clock } = this.#options;
+    const live = engine.containers.live(id);
+    if (live === null) return null;
+    const isResponsive = await live.control.ping(LIMITS.readiness_wait_ms, clock).then(
+      () => true,
+      () => false,
+    );
+    const measured = { pid: live.pid, isResponsive, at_ms: clock.monotonicMs() };
+    this.#measured.set(id, measured);
+    return measured;
+  }
+
+  /** The last check of the present run; null: there was none, or it does not run. */
+  #last(id: string): Measured | null {
+    const live = this.#options.engine.containers.live(id);
+    const measured = this.#measured.get(id);
+    return live !== null && measured?.pid === live.pid ? measured : null;
+  }
+
+  #made(row: ContainerRow, { measured, isValid, hasDesktop }: Known): ContainerRecord {
+    const { engine, health, clock } = this.#options;
+    const live = row.state === "running" ? engine.containers.live(row.id) : null;
     const iso = (ms: number | null) => (ms === null ? null : toIsoTime(ms));
     const checks = {
       state_running: row.state === "running",
-      minit_responsive: live !== null && isResponsive,
-      network_configured: live !== null && this.#engine.containers.isLinked(row.id),
+      minit_responsive: live?.control.isOpen === true && measured?.isResponsive === true,
+      network_configured: live !== null && engine.containers.isLinked(row.id),
       managed_image_valid: isValid,
       gui_backend_reachable: isDesktop(row) ? live !== null && hasDesktop : null,
     };
@@ -102,7 +144,7 @@ export class View {
       stop_signal: row.stop_signal,
       exposed_ports: [...row.exposed_ports],
       declared_volumes: [...row.declared_volumes],
-      health: this.#health.recordOf(row),
+      health: health.recordOf(row),
       memory_limit_mb: row.memory_limit_mb,
       cpu_limit_percent: row.cpu_limit_percent,
       disk_limit_mb: row.disk_limit_mb,
@@ -125,6 +167,9 @@ export class View {
         ? { gui_ready: exec_ready && checks.network_configured && checks.gui_backend_reachable === true }
         : {}),
       checks,
+      checks_age_ms: live === null ? 0 : measured === null ? null : Math.round(clock.monotonicMs() - measured.at_ms),
     };
   }
 }
+
+const imageKey = ({ image_id, release }: ContainerRow): string => `${image_id} ${release ?? ""}`;

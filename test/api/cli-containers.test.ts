@@ -40,6 +40,16 @@ describe("run", () => {
     expect(await run("alpine:3.20", "ls", "-l")).toEqual({ code: 127, out: "", err: `${why("alpine:3.20")}${hint}` });
   });
 
+  it("exits as shells do where a further command cannot be started, and says why", async () => {
+    await hearth("run", "-d", "--name", "further");
+    const exec = (...words: string[]) => hearth("exec", "further", "--", ...words);
+    const why = (what: string) => `hearth: the command cannot be started: ${what}\n`;
+    expect(await exec("/no/such")).toEqual({ code: 127, out: "", err: why("/no/such: No such file or directory") });
+    expect(await exec("/etc/passwd")).toEqual({ code: 126, out: "", err: why("/etc/passwd: Permission denied") });
+    expect(await exec("sh", "-c", "exit 127")).toEqual({ code: 127, out: "", err: "" });
+    await hearth("rm", "-f", "further");
+  });
+
   it("hints at its own flags, where the API hints at fields", async () => {
     const refused = await hearth("run", "-d", "--gpus", "1");
     expect(refused).toMatchObject({ code: 1, err: expect.stringMatching(/\[CAPACITY_FULL\]\n {2}leave --gpus out/) });

@@ -97,6 +97,111 @@ describe("kill", () => {
     await containers.delete(container_id);
     expect((await daemon.call("POST", `/api/containers/${container_id}/kill`)).status).toBe(404);
   });
+
+  it("of a container that has never run says so, as stop does, and the container can be started", async () => {
+    const { container_id: source } = await containers.create({ name: "source" });
+    const tenant = { "x-api-key": KEY, "x-tenant-id": "default" };
+    const forked = await daemon.call(
+      "POST",
+      `/api/containers/${source}/fork?execution=sync`,
+      { name: "rests" },
+      tenant,
+    );
+    const id = forked.body.result.container_id;
+    for (const path of ["kill", "stop", "stop?execution=async"]) {
+      const refused = await daemon.call("POST", `/api/containers/rests/${path}`);
+      expect([path, refused.status, refused.body]).toEqual([
+        ...[path, 409],
+        expect.objectContaining({
+          ...{ error_code: "NOT_RUNNING", error: `container '${id}' has never run: created` },
+          details: expect.objectContaining({ state: "created", expected: ["running"] }),
+        }),
+      ]);
+    }
+    expect(await daemon.call("POST", "/api/containers/rests/start?execution=sync")).toMatchObject({ status: 200 });
+    expect(await daemon.call("POST", "/api/containers/rests/kill")).toMatchObject({ body: { exit_code: 137 } });
+    for (const one of [id, source]) await containers.delete(one);
+  });
+});
+
+describe("a stream", () => {
+  const stream = (id: string, body: object) => daemon.call("POST", `/api/containers/${id}/stream`, body);
+
+  it("begins with its start, or is refused: of what cannot be started, and in a container that does not run", async () => {
+    const { container_id } = await containers.create({ name: "streams" });
+    for (const [body, exit_code, why] of [
+      [{ command: ["/no/such"] }, 127, "/no/such: No such file or directory"],
+      [{ command: ["no-such"] }, 127, "no-such: No such file or directory"],
+      [{ command: ["/etc/passwd"] }, 126, "/etc/passwd: Permission denied"],
+      [{ command: ["true"], working_directory: "/none" }, 126, "chdir /none: No such file or directory"],
+      [{ command: ["true"], working_directory: "/etc/passwd" }, 126, "chdir /etc/passwd: Not a directory"],
+    ] as const) {
+      const refused = await stream(container_id, body);
+      expect([body, refused.status, refused.headers.get("content-type")]).toEqual([body, 400, "application/json"]);
+      expect(refused.body).toMatchObject({
+        ...{ error_code: "INVALID_ARGUMENT", error: `the command cannot be started: ${why}` },
+        details: { exit_code },
+      });
+    }
+    // Refusals hold no place: more of them than commands may run at the same time.
+    for (let i = 0; i <= LIMITS.execs_per_container_max; i++) {
+      expect((await stream(container_id, { command: ["no-such"] })).status).toBe(400);
+    }
+    for (const body of [
+      { command: ["true"] },
+      { command: ["sh", "-c", "echo out; exit 3"] },
+      { command: ["sleep", "9"], timeout_ms: 1 },
+    ]) {
+      const { status, body: text } = await stream(container_id, body);
+      expect(status).toBe(200);
+      const types = (typeof text === "string" ? text : JSON.stringify(text)).match(/"type":"\w+"/g);
+      expect([types?.[0], types?.at(-1)]).toEqual(['"type":"started"', '"type":"exit"']);
+    }
+    await daemon.call("POST", `/api/containers/${container_id}/stop`, { timeout_ms: 0 });
+    expect(await stream(container_id, { command: ["true"] })).toMatchObject({
+      status: 409,
+      body: { error_code: "NOT_RUNNING" },
+    });
+    await containers.delete(container_id);
+    expect(await stream(container_id, { command: ["true"] })).toMatchObject({ status: 404 });
+  });
+});
+
+describe("a list", () => {
+  it("shows the readiness that was measured last, with its age", async () => {
+    const { container_id } = await containers.create({ name: "aged" });
+    const listed = async () =>
+      (await daemon.call("GET", "/api/containers")).body.containers.find(
+        (one: { name: string }) => one.name === "aged",
+      );
+    const [first, later] = [
+      await listed(),
+      await eventually("it ages", async () => {
+        const one = await listed();
+        return one.checks_age_ms > 50 ? one : null;
+      }),
+    ];
+    expect([first.exec_ready, later.exec_ready]).toEqual([true, true]);
+    expect(later.checks_age_ms).toBeGreaterThan(first.checks_age_ms);
+    // A list asks nobody: it shows what was true then, and a record what is true now.
+    process.kill(later.pid, "SIGSTOP");
+    try {
+      expect(await listed()).toMatchObject({ exec_ready: true, checks: { minit_responsive: true } });
+      const { body } = await daemon.call("GET", `/api/containers/${container_id}`);
+      expect(body).toMatchObject({ exec_ready: false, checks: { minit_responsive: false, managed_image_valid: true } });
+      const after = await listed();
+      expect(after).toMatchObject({ exec_ready: false, checks: { state_running: true, minit_responsive: false } });
+      expect(after.checks_age_ms).toBeGreaterThanOrEqual(0);
+    } finally {
+      process.kill(later.pid, "SIGCONT");
+    }
+    expect(await containers.get(container_id)).toMatchObject({ exec_ready: true });
+    expect(await listed()).toMatchObject({ exec_ready: true });
+    // Of another run nothing is known from the one before.
+    await daemon.call("POST", `/api/containers/${container_id}/kill`);
+    expect(await listed()).toMatchObject({ exec_ready: false, checks_age_ms: 0, checks: { minit_responsive: false } });
+    await containers.delete(container_id);
+  });
 });
 
 describe("an exec", () => {
@@ -162,11 +267,42 @@ describe("a log", () => {
     await containers.delete(container_id);
   });
 
-  it("is empty where the command cannot be started, and the record says why", async () => {
-    const { container_id } = await containers.create({ name: "none", command: ["no-such-command"] });
-    const record = await containers.until(container_id, "it ends", ({ state }) => state === "exited");
-    expect(record).toMatchObject({ exit_code: 127, error_message: "no-such-command: No such file or directory" });
-    expect(await containers.logs(container_id)).toEqual([]);
-    await containers.delete(container_id);
-  });
+  it.each([
+    [["/no/such"], {}, 127, "/no/such: No such file or directory"],
+    [["no-such-command"], { restart: "on-failure" }, 127, "no-such-command: No such file or directory"],
+    [["/etc/passwd"], {}, 126, "/etc/passwd: Permission denied"],
+    [["/etc"], { strict: true }, 126, "/etc: Permission denied"],
+    [["true"], { user: "nobody-here" }, 126, "user 'nobody-here' not found in /etc/passwd"],
+  ])(
+    "is empty where %j cannot be started, and the answer, the record and the events say why",
+    async (command, more, exit_code, error_message) => {
+      const { body: health } = await daemon.call("GET", "/api/containers/health");
+      const reader = await EventReader.open(daemon.url, "?name=container_update");
+      const { status, body } = await daemon.call("POST", "/api/containers", { name: "none", command, ...more });
+      const id = body.container_id;
+      const told = { state: "exited", exit_code, error_message, pid: null, ip_address: null, exec_ready: false };
+      expect([status, body]).toEqual([
+        201,
+        expect.objectContaining({
+          ...told,
+          checks: expect.objectContaining({ state_running: false, minit_responsive: false }),
+        }),
+      ]);
+      expect(Date.parse(body.exited_at)).toBeGreaterThanOrEqual(Date.parse(body.started_at));
+      expect(await containers.logs(id)).toEqual([]);
+      const types = () =>
+        reader.events
+          .slice(1)
+          .filter(({ data }) => data.container_id === id)
+          .map(({ data }) => data.event_type);
+      await eventually("its end is told", () => types().includes("died"));
+      expect(types().slice(0, 3)).toEqual(["created", "started", "died"]);
+      reader.close();
+      await daemon.call("POST", `/api/containers/${id}/kill`);
+      const again = await daemon.call("POST", `/api/containers/${id}/start?execution=sync`);
+      expect(again).toMatchObject({ status: 200, body: told });
+      await containers.delete(id);
+      expect((await daemon.call("GET", "/api/containers/health")).body.running_count).toBe(health.running_count);
+    },
+  );
 });

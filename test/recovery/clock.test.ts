@@ -106,6 +106,35 @@ describe.each([
     expect(await call(`${name}-made`, shift_ms)).toMatchObject({ status: "success", cold_start: false });
   });
 
+  it("ends no container before it started, not one that ends while no daemon runs", async () => {
+    shift(shift_ms);
+    const create = async (body: object) => (await daemon.call("POST", "/api/containers", body)).body;
+    const [missing, killed, left] = [
+      await create({ name: "missing", command: ["/no/such"] }),
+      await create({ name: "killed" }),
+      await create({ name: "left", command: ["sh", "-c", "while [ ! -e /go ]; do sleep 0.1; done; sleep 2"] }),
+    ];
+    // Its first process tells the time of its end by the clock of the machine, the daemon that of the start by its own.
+    shift(-shift_ms);
+    await daemon.call("POST", `/api/containers/${killed.container_id}/kill`);
+    await daemon.call("POST", `/api/containers/${left.container_id}/exec`, { command: ["touch", "/go"] });
+    await daemon.stop("SIGKILL");
+    await eventually("it ends without a daemon", () => {
+      try {
+        return !process.kill(left.pid, 0);
+      } catch {
+        return true;
+      }
+    });
+    await daemon.start(SETTINGS);
+    for (const { container_id, name } of [missing, killed, left]) {
+      const { body } = await daemon.call("GET", `/api/containers/${container_id}`);
+      expect([name, body.state]).toEqual([name, "exited"]);
+      expect(Date.parse(body.exited_at), name).toBeGreaterThanOrEqual(Date.parse(body.started_at));
+      await daemon.call("DELETE", `/api/containers/${container_id}`);
+    }
+  });
+
   it("is no hindrance to a start after a kill, and what the other clock has recorded is there", async () => {
     shift(shift_ms);
     await daemon.stop("SIGKILL");

@@ -252,6 +252,9 @@ async function makeSnapshots(user: SnapshotUser, container_id: string, name: str
   return { snapshot_id: String(snapshot_id), other_id: String(other_id) };
 }
 
+/** A record of a container without the age of its checks, which differs in each answer. */
+const unaged = ({ checks_age_ms: _, ...record }: { readonly checks_age_ms: unknown }) => record;
+
 /** All that a tenant sees of itself. */
 export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unknown> {
   const { function_id, name, tenant_id, operation_id, container_id, pid, snapshot_id } = ids;
@@ -267,8 +270,8 @@ export async function worldOf(daemon: Daemon, { ids, key }: Tenant): Promise<unk
     keys: (await get("/api/api-keys")).api_keys.map(({ last_used_at: _, ...key }: { last_used_at: unknown }) => key),
     operations: await get("/api/operations"),
     operation: await get(`/api/operations/${operation_id}`),
-    containers: await get("/api/containers"),
-    container: await get(`/api/containers/${container_id}`),
+    containers: (await get("/api/containers")).containers.map(unaged),
+    container: unaged(await get(`/api/containers/${container_id}`)),
     environment: await get(`/api/containers/${container_id}/env`),
     jobs: await get(`/api/containers/${container_id}/jobs`),
     process: (await get(`/api/containers/${container_id}/processes`)).processes.map(

@@ -1,5 +1,6 @@
 /** `hearth exec`: a command in a container, its output as it comes, its exit code ours. */
 import { LIMITS } from "../../base/limits.ts";
+import { ApiError } from "../../client/client.ts";
 import { environmentOf } from "../functions/function-fields.ts";
 import { shellWord, visible } from "../output/text.ts";
 import { EXIT, Failure, usage } from "../session/failure.ts";
@@ -65,8 +66,18 @@ export async function exec(session: Session, [name = "", ...rest]: Words, flags:
     process.exitCode = answer.exit_code ?? EXIT.success;
     return;
   }
-  const { pieces } = await session.client().open("POST /api/containers/:container_id/stream", { params, body });
+  const stream = session.client().open("POST /api/containers/:container_id/stream", { params, body });
+  const { pieces } = await stream.catch((error) => {
+    throw unstarted(error) ?? error;
+  });
   process.exitCode = await streamed(session, pieces, "out");
+}
+
+/** As shells have it: 127 for a command that is not there, 126 for one that is not executable. Null: another refusal. */
+function unstarted(error: unknown): Failure | null {
+  const body = error instanceof ApiError ? error.body : null;
+  const exit_code = body?.error_code === "INVALID_ARGUMENT" ? (body.details?.exit_code ?? null) : null;
+  return body === null || exit_code === null ? null : new Failure(exit_code, body.error);
 }
 
 /** Passes a command's output on, its standard output to `stdout`. Resolves to its exit code. */

@@ -4,25 +4,22 @@
  *
  * X1 At most `execs_per_container_max` run in one container, `execs_max` of its limits for one tenant and `execs_max`
  *    of LIMITS on this node, streams and terminals among them.
- * X2 A reader that does not read stops its own command, by the pipe, and nobody else's.
  */
 import type { Clock } from "../../base/clock.ts";
 import { containerEnvironment, withGpus } from "../../base/container-environment.ts";
-import { AppError, errorText, publicText } from "../../base/errors.ts";
+import { AppError, errorText } from "../../base/errors.ts";
 import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import { Shares } from "../../base/shares.ts";
 import type { TenantShares } from "../../base/tenant-shares.ts";
-import type { Engine, Exec, ExecListener, GatheredExit, RunRequest } from "../../engine/ports.ts";
+import type { Engine, GatheredExit, RunRequest } from "../../engine/ports.ts";
 import type { ContainerRow } from "../rows.ts";
 import type { Containers } from "../service.ts";
 import { ExecEvents, type JobEnd } from "./events.ts";
+import { Frames } from "./frames.ts";
 import type { JobBegin, Jobs } from "./jobs.ts";
 import type { ExecInput, ExecResult, StreamInput } from "./schema.ts";
-
-/** Of a frame of a stream: above it a copy costs more than a write. */
-const LARGE_LINE_BYTES = 16 * 1024;
 
 export interface ExecsOptions {
   readonly containers: Containers;
@@ -134,14 +131,22 @@ export class Execs {
     return end;
   }
 
-  /** A command's frames as they come, one JSON object a line. Refusals are thrown before the first. */
-  async stream(tenant_id: string, id: string, input: StreamInput): Promise<AsyncIterableIterator<Uint8Array>> {
+  /**
+   * A command's frames as they come, one JSON object a line, `started` first. Resolves when the command has started. Throws
+   * as `run`, INVALID_ARGUMENT for a command that cannot be started, TIMEOUT.
+   */
+  async stream(
+    tenant_id: string,
+    id: string,
+    input: StreamInput,
+    signal: AbortSignal,
+  ): Promise<AsyncIterableIterator<Uint8Array>> {
     const giveStream = this.#options.shares.take("streams", tenant_id);
     try {
       const { row, request, release } = await this.begin(tenant_id, id, input);
       const stdin = Buffer.from(input.stdin_data);
       const wanted = { ...request, output_bytes_max: null, is_stream: true, stdin };
-      return new Frames(
+      const frames = new Frames(
         row.id,
         (listener) => this.#options.engine.containers.exec(row.id, wanted, listener),
         () => {
@@ -149,6 +154,15 @@ export class Execs {
           giveStream();
         },
       );
+      const close = () => void frames.return();
+      if (signal.aborted) close();
+      signal.addEventListener("abort", close);
+      await frames.begun
+        .catch((error) => {
+          throw unanswered(row.id, error);
+        })
+        .finally(() => signal.removeEventListener("abort", close));
+      return frames;
     } catch (error) {
       giveStream();
       throw error;
@@ -268,86 +282,4 @@ function resultOf(container_id: string, job_id: string, end: JobEnd): ExecResult
     execution_time_ms: end.duration_ms ?? 0,
     timed_out: end.timed_out,
   };
-}
-
-/** X2: what was not taken waits here up to a bound, and then in the pipe. */
-class Frames implements AsyncIterableIterator<Uint8Array> {
-  readonly #exec: Exec;
-  readonly #release: () => void;
-  #waiting: Buffer[] = [];
-  #bytes = 0;
-  #isOver = false;
-  #wake: () => void = () => {};
-
-  constructor(container_id: string, open: (listener: ExecListener) => Exec, release: () => void) {
-    this.#release = release;
-    this.#exec = open({
-      onStarted: (pid) => this.#say({ type: "started", container_id, pid }),
-      onOutput: (type, bytes) => {
-        this.#add(Buffer.from(`{"type":"${type}","data_b64":"${bytes.toString("base64")}"}\n`, "latin1"));
-        return this.#bytes < LIMITS.stream_buffer_bytes;
-      },
-    });
-    this.#exec.exited
-      .then(
-        ({ duration_ms, timed_out, exit_code }) => {
-          const elapsed_ms = Math.round(duration_ms);
-          if (timed_out) this.#say({ type: "timeout", elapsed_ms, message: "killed at timeout_ms" });
-          this.#say({ type: "exit", code: exit_code, elapsed_ms });
-        },
-        (error) => this.#say({ type: "error", message: publicText(error) }),
-      )
-      .finally(() => this.#end());
-  }
-
-  [Symbol.asyncIterator](): this {
-    return this;
-  }
-
-  async next(): Promise<IteratorResult<Uint8Array>> {
-    while (this.#bytes === 0 && !this.#isOver) {
-      await new Promise<void>((resolve) => {
-        this.#wake = resolve;
-      });
-    }
-    if (this.#bytes === 0) return { done: true, value: undefined };
-    const value = this.#take();
-    this.#bytes -= value.length;
-    if (this.#bytes < LIMITS.stream_buffer_bytes / 2) this.#exec.resume();
-    return { done: false, value };
-  }
-
-  /** The reader has gone, and the command goes too. */
-  async return(): Promise<IteratorResult<Uint8Array>> {
-    this.#exec.close();
-    this.#end();
-    return { done: true, value: undefined };
-  }
-
-  /** A large line as it is, without a copy; small ones together, for fewer writes. */
-  #take(): Buffer {
-    const [first] = this.#waiting;
-    if (first !== undefined && (first.length >= LARGE_LINE_BYTES || this.#waiting.length === 1)) {
-      this.#waiting.shift();
-      return first;
-    }
-    const end = this.#waiting.findIndex(({ length }) => length >= LARGE_LINE_BYTES);
-    return Buffer.concat(this.#waiting.splice(0, end < 0 ? this.#waiting.length : end));
-  }
-
-  #say(frame: object): void {
-    this.#add(Buffer.from(`${JSON.stringify(frame)}\n`));
-  }
-
-  #add(line: Buffer): void {
-    this.#waiting.push(line);
-    this.#bytes += line.length;
-    this.#wake();
-  }
-
-  #end(): void {
-    this.#isOver = true;
-    this.#release();
-    this.#wake();
-  }
 }

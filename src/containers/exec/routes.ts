@@ -118,14 +118,15 @@ function runRoutes({ execs }: ExecRoutesOptions) {
       auth: "tenant",
       scope: "invoke",
       operation: "streamFromContainer",
-      summary: "Runs a command and streams its output: started, stdout, stderr, exit, one object per line.",
+      summary:
+        "Runs a command and streams its output, one object per line: started, stdout, stderr, exit; refuses what cannot be started.",
       params: byContainer,
       body: streamRequest,
       content: [NDJSON],
-      errors: EXEC_ERRORS,
+      errors: [...EXEC_ERRORS, "TIMEOUT"],
       example: { params: ID_EXAMPLE, body: { command: ["echo", "hello"] } },
-      handler: async ({ caller, params, body }) =>
-        new Streamed(await execs.stream(caller.tenant_id, params.container_id, body), { content_type: NDJSON }),
+      handler: async ({ caller, params, body, signal }) =>
+        new Streamed(await execs.stream(caller.tenant_id, params.container_id, body, signal), { content_type: NDJSON }),
     }),
   ];
 }

@@ -8,14 +8,14 @@
  * Invariants:
  * X1 `started` and `exited` of a command settle exactly once: with minit's word, or with an error when it refuses or
  *    the connection ends. That error is INTERNAL, START_FAILED where minit never greeted, CAPACITY_FULL where the
- *    container has as many commands as it may.
+ *    container has as many commands as it may, NOT_RUNNING where the container is ending.
  * X2 A command ends with its connection (SIGTERM, its grace, SIGKILL of the whole tree; a terminal hangs up), unless
  *    it is detached.
  * X3 Nothing is buffered here: a reader that pauses stops the command's output, and no other command.
  */
 import { connect, type Socket } from "node:net";
 import type { Clock } from "../../base/clock.ts";
-import { AppError, errorText } from "../../base/errors.ts";
+import { AppError, type ErrorCode, errorText } from "../../base/errors.ts";
 import { GatheredOutput } from "../../base/gathered-output.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Exec, ExecListener, ExitAnswer, Gathering, RunRequest, TerminalSize } from "../ports/commands.ts";
@@ -35,6 +35,9 @@ const ID = 1;
 const MAIN_ID = 0;
 const SIGKILL = 9;
 const EBUSY = 16;
+const ESHUTDOWN = 108;
+/** Codes of what minit refuses by errno; INTERNAL otherwise. */
+const REFUSALS: Readonly<Record<number, ErrorCode>> = { [EBUSY]: "CAPACITY_FULL", [ESHUTDOWN]: "NOT_RUNNING" };
 
 const isOutput = (type: number): boolean => type === FRAME.STDOUT || type === FRAME.STDERR;
 
@@ -195,8 +198,7 @@ class ExecConnection implements Exec {
       this.close();
     } else if (type === FRAME.ERROR) {
       const errno = body.readUInt32LE(0);
-      const code = errno === EBUSY ? "CAPACITY_FULL" : "INTERNAL";
-      this.#end(new AppError(code, `minit refused the command: ${readRefusal(body)}`));
+      this.#end(new AppError(REFUSALS[errno] ?? "INTERNAL", `minit refused the command: ${readRefusal(body)}`));
       this.close();
     }
   }
@@ -253,6 +255,8 @@ export function runExec(
   return { started: exec.started, exited, close: () => exec.close() };
 }
 
+type Answer = Pick<PromiseWithResolvers<void>, "resolve" | "reject">;
+
 /**
  * A connection that is kept for as long as the container lives: its end is the container's, and over it the first
  * process is asked whether it answers.
@@ -260,11 +264,11 @@ export function runExec(
 export class ControlConnection implements ContainerControl {
   readonly nonce: string;
   readonly #connection: Connection;
-  readonly #pongs: Map<number, () => void>;
+  readonly #pongs: Map<number, Answer>;
   readonly #closed: Promise<void>;
   #next_id = 1;
 
-  private constructor(nonce: string, connection: Connection, pongs: Map<number, () => void>, closed: Promise<void>) {
+  private constructor(nonce: string, connection: Connection, pongs: Map<number, Answer>, closed: Promise<void>) {
     this.nonce = nonce;
     this.#connection = connection;
     this.#pongs = pongs;
@@ -273,7 +277,7 @@ export class ControlConnection implements ContainerControl {
 
   /** Resolves when the container's minit answers. Rejects with START_FAILED when it does not within `timeout_ms`. */
   static async connect(path: string, timeout_ms: number, clock: Clock): Promise<ControlConnection> {
-    const pongs = new Map<number, () => void>();
+    const pongs = new Map<number, Answer>();
     const closed = Promise.withResolvers<void>();
     const connection = new Connection(
       path,
@@ -281,10 +285,14 @@ export class ControlConnection implements ContainerControl {
       timeout_ms,
       (type, id) => {
         if (type !== FRAME.PONG) return;
-        pongs.get(id)?.();
+        pongs.get(id)?.resolve();
         pongs.delete(id);
       },
-      () => closed.resolve(),
+      (error) => {
+        for (const { reject } of pongs.values()) reject(error);
+        pongs.clear();
+        closed.resolve();
+      },
     );
     try {
       const { nonce } = await connection.greeting;
@@ -304,19 +312,17 @@ export class ControlConnection implements ContainerControl {
     void this.#closed.then(listener);
   }
 
-  ping(timeout_ms: number, clock: Clock): Promise<void> {
+  async ping(timeout_ms: number, clock: Clock): Promise<void> {
+    if (!this.isOpen) throw new AppError("INTERNAL", "lost the connection to minit");
     const id = this.#next_id++ >>> 0;
-    return new Promise((resolve, reject) => {
-      const cancel = clock.after(timeout_ms, () => {
-        this.#pongs.delete(id);
-        reject(new AppError("NOT_RESPONDING", `minit did not respond within ${timeout_ms} ms`));
-      });
-      this.#pongs.set(id, () => {
-        cancel();
-        resolve();
-      });
-      if (this.isOpen) this.#connection.socket.write(bareFrame(FRAME.PING, id));
+    const answer = Promise.withResolvers<void>();
+    const cancel = clock.after(timeout_ms, () => {
+      this.#pongs.delete(id);
+      answer.reject(new AppError("NOT_RESPONDING", `minit did not respond within ${timeout_ms} ms`));
     });
+    this.#pongs.set(id, answer);
+    this.#connection.socket.write(bareFrame(FRAME.PING, id));
+    await answer.promise.finally(cancel);
   }
 
   close(): void {

@@ -118,7 +118,7 @@ export interface LiveContainer {
 /** The connection to the minit of a container that runs. */
 export interface ContainerControl {
   readonly isOpen: boolean;
-  /** Resolves when minit answers. Rejects with NOT_RESPONDING when it does not within `timeout_ms`. */
+  /** Resolves when minit answers. Rejects with NOT_RESPONDING when it does not within `timeout_ms`, INTERNAL when the connection is closed. */
   ping(timeout_ms: number, clock: Clock): Promise<void>;
 }
 
