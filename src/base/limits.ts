@@ -320,8 +320,12 @@ export const LIMITS = {
   restart_backoff_ms_min: 100,
   restart_backoff_ms_max: 60_000,
   restart_settled_ms: 10_000,
-  /** How often it is looked whether a container's time is up or nobody has used it for long. */
+  /** How often at least, and at most, it is looked whether a container's time is up or nobody has used it for long. */
   container_look_ms: 1_000,
+  container_look_ms_min: 20,
+  /** What expires at a time in seconds: the longest wait of its timer, and the pause after a removal before the next. */
+  expiry_look_ms_max: 60_000,
+  expiry_retry_ms: 500,
   ...HEALTH_LIMITS,
   /** How long a container's first process may take to say that it lives. */
   readiness_wait_ms: 1_000,

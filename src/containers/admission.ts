@@ -134,6 +134,14 @@ export function runs({ id, state }: Pick<ContainerRow, "id" | "state">): AppErro
   });
 }
 
+/** Refusal of a stop or kill. */
+export function neverRan({ id, state }: Pick<ContainerRow, "id" | "state">): AppError {
+  return new AppError("NOT_RUNNING", `container '${id}' has never run: ${state}`, {
+    details: { state, expected: ["running"] },
+    hint: `start it with POST /api/containers/${id}/start, or delete it`,
+  });
+}
+
 export function nameTaken(name: string): AppError {
   return new AppError("NAME_TAKEN", `a container named '${name}' exists`, {
     hint: "delete it, or choose another name",

@@ -26,11 +26,16 @@ export class Preparation {
 
   /** Time that the creation of a container may take beside its start. */
   waitMs({ image, oci }: Image): number {
-    return this.#prepareImage.isNeeded(image, oci) ? LIMITS.profile_wait_ms : 0;
+    return this.isNeeded({ image, oci }) ? LIMITS.profile_wait_ms : 0;
+  }
+
+  /** True if the release of the image is to be built first. */
+  isNeeded({ image, oci }: Image): boolean {
+    return this.#prepareImage.isNeeded(image, oci);
   }
 
   /** Throws START_FAILED, CAPACITY_FULL. */
   async run(tenant_id: string, { image, oci }: Image, options: Preparing): Promise<void> {
-    if (this.#prepareImage.isNeeded(image, oci)) await this.#prepareImage.run(tenant_id, image, options);
+    if (this.isNeeded({ image, oci })) await this.#prepareImage.run(tenant_id, image, options);
   }
 }

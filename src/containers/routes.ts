@@ -149,11 +149,11 @@ function findRoutes({ containers }: ContainerRoutesOptions) {
       example: { params: ID_EXAMPLE, response: SAMPLES.ready },
       handler: async ({ caller, params }) => {
         const record = await containers.get(caller.tenant_id, params.container_id);
-        const { container_id, state, exec_ready, network_ready, gui_ready, checks } = record;
+        const { container_id, state, exec_ready, network_ready, gui_ready, checks, checks_age_ms } = record;
         return {
           ...{ container_id, state, exec_ready, network_ready },
           ...(gui_ready === undefined ? {} : { gui_ready }),
-          checks,
+          ...{ checks, checks_age_ms },
         };
       },
     }),
@@ -184,7 +184,7 @@ function makeRoutes({ containers, verbs, operations }: ContainerRoutesOptions) {
         const { caller, query, body } = request;
         const { once } = request;
         if (query.execution !== "async" && once === null) {
-          await verbs.preparation.run(caller.tenant_id, body, { signal: request.signal });
+          await verbs.prepare(caller.tenant_id, body, { signal: request.signal });
           return containers.create(caller.tenant_id, body);
         }
         return operations.answer(caller.tenant_id, await verbs.create(caller.tenant_id, body, once), {
@@ -277,7 +277,7 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
       body: stopContainer,
       response: containerRecord.extend(acknowledgement.shape),
       other: handle,
-      errors: ["NOT_FOUND"],
+      errors: ["NOT_FOUND", "NOT_RUNNING", "WRONG_STATE"],
       example: { params: ID_EXAMPLE, body: { timeout_ms: 1_000 }, response: SAMPLES.stopped },
       handler: async (request) => {
         const { params, query, body } = request;
@@ -299,7 +299,7 @@ function endRoutes({ containers, verbs }: ContainerRoutesOptions) {
       params: byContainer,
       query: killQuery,
       response: containerRecord.extend(acknowledgement.shape),
-      errors: ["NOT_FOUND", "WRONG_STATE"],
+      errors: ["NOT_FOUND", "NOT_RUNNING", "WRONG_STATE"],
       example: { params: ID_EXAMPLE, response: SAMPLES.killed },
       handler: async ({ caller, params }) => ({
         ...(await containers.kill(caller.tenant_id, params.container_id)),

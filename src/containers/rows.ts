@@ -138,6 +138,13 @@ export class ContainerRows {
     return this.#one(`${SELECT} AND tenant_id = ? AND name = ?`, [tenant_id, name]);
   }
 
+  /** Those of the names that containers of the tenant have. */
+  async taken(tenant_id: string, names: readonly string[]): Promise<ReadonlySet<string>> {
+    const sql = `SELECT name FROM containers WHERE tenant_id = ? AND ${isListed("name")}`;
+    const rows = await this.#store.read(sql, [tenant_id, JSON.stringify(names)]);
+    return new Set(rows.map(({ name }) => String(name)));
+  }
+
   /** For the daemon's own work, over all tenants. */
   byIdAlone(id: string): Promise<ContainerRow | null> {
     return this.#one(`${SELECT} AND id = ?`, [id]);

@@ -17,38 +17,21 @@ import { LIMITS } from "../base/limits.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import { Retries } from "../base/retries.ts";
 import type { Ended, Engine, GpuRequest } from "../engine/ports.ts";
-import { type Guard, heldElsewhere } from "../store/store.ts";
-import {
-  type Admission,
-  filesInUse,
-  insertChecks,
-  nameTaken,
-  readinessOf,
-  restingChecks,
-  startChecks,
-} from "./admission.ts";
+import { heldElsewhere } from "../store/store.ts";
+import { type Admission, filesInUse, nameTaken, neverRan, readinessOf, startChecks } from "./admission.ts";
 import { stopSignalOf } from "./command-fields.ts";
 import { limitDisks, startLimited } from "./disk-limits.ts";
 import { ContainerChanges, eventOf, healthEvent } from "./events.ts";
 import { HealthChecks } from "./health/checks.ts";
 import { ImageLookups } from "./image-lookups.ts";
+import { Making } from "./making.ts";
 import type { Watchers } from "./monitors/service.ts";
-import type { HostPorts } from "./network/ports.ts";
 import { checkName } from "./network/schema.ts";
 import type { ContainersOptions } from "./options.ts";
 import { endFields, recover } from "./recovery.ts";
 import { Removals } from "./removals.ts";
-import {
-  BEGUN,
-  type ContainerCopy,
-  type ContainerFilter,
-  type ContainerRow,
-  ContainerRows,
-  NEVER_STARTED,
-  optionalFields,
-  STARTING,
-} from "./rows.ts";
-import { type ContainerRecord, type CreateContainer, parseMount } from "./schema.ts";
+import { BEGUN, type ContainerCopy, type ContainerFilter, type ContainerRow, ContainerRows } from "./rows.ts";
+import type { ContainerRecord, CreateContainer } from "./schema.ts";
 import { containerStates } from "./states.ts";
 import { Supervisor } from "./supervisor.ts";
 import { View } from "./view.ts";
@@ -68,9 +51,8 @@ export class Containers {
   readonly #rows: ContainerRows;
   readonly #admission: Admission;
   readonly #changes: ContainerChanges;
-  readonly #ports: HostPorts;
   readonly #turns = new KeyedMutex();
-  readonly #images: ImageLookups;
+  readonly #making: Making;
   readonly #view: View;
   readonly #supervisor: Supervisor;
   readonly #health: HealthChecks;
@@ -84,9 +66,12 @@ export class Containers {
     this.#options = options;
     this.#rows = new ContainerRows(options.store, options.node);
     this.#admission = { ...options, rows: this.#rows };
-    this.#images = new ImageLookups(options);
     this.#changes = new ContainerChanges({ events: options.events, rows: this.#rows });
-    this.#ports = options.ports;
+    this.#making = new Making({
+      ...options,
+      ...{ admission: this.#admission, changes: this.#changes, images: new ImageLookups(options) },
+      watch: (row) => this.#supervisor.watch(row),
+    });
     this.#health = new HealthChecks({
       ...options,
       read: (id) => this.#rows.byIdAlone(id),
@@ -176,6 +161,7 @@ export class Containers {
         throw error;
       }
     });
+    await this.#untilNoted(id);
     await this.#view.untilShown(row);
     return this.get(tenant_id, id);
   }
@@ -187,65 +173,26 @@ export class Containers {
 
   readonly newId = (): string => this.#options.ids.next("ctr");
 
-  /** Notes a container in state `starting`. Nothing of it is there yet. */
-  async insert(tenant_id: string, input: CreateContainer, id: string): Promise<ContainerRow> {
-    const { node, clock, volumes, quotas } = this.#options;
-    await this.checkGpus(tenant_id, input);
-    const { resolved, image_id, settings } = await this.#images.of(tenant_id, input);
-    const mounts = input.volumes.map((text) => parseMount(text)).filter((one) => one !== null);
-    const found = await Promise.all(mounts.map(({ volume }) => volumes.held(tenant_id, volume)));
-    const ports = await this.#ports.claim(tenant_id, id, input.ports);
-    const row: ContainerRow = {
-      ...input,
-      id,
-      tenant_id,
-      node_seq: node.seq,
-      image: resolved.reference,
-      image_id,
-      release: resolved.release,
-      ...settings,
-      ...optionalFields(input),
-      disk_limit_mb: quotas.diskLimitMb(tenant_id, input.disk_limit_mb),
-      ports,
-      volumes: found.map(({ id }, i) => ({ id, target: mounts[i]?.target ?? "" })),
-      ...STARTING,
-      created_at_ms: clock.epochMs(),
-    };
-    await this.#insert(row, insertChecks(this.#admission, row, resolved));
-    return row;
+  /** See `Making`. */
+  insert(tenant_id: string, input: CreateContainer, id: string): Promise<ContainerRow> {
+    return this.#making.insert(tenant_id, input, id);
   }
 
-  async #insert(row: ContainerRow, checks: readonly Guard[]): Promise<void> {
-    await this.#changes.writeAll(checks, eventOf(row, "created", row.state)).catch((error) => {
-      this.#ports.release(row.id);
-      throw error;
-    });
-    this.#supervisor.watch(row);
+  /** See `Making`. */
+  insertCopy(tenant_id: string, copy: ContainerCopy, id: string): Promise<void> {
+    return this.#making.insertCopy(tenant_id, copy, id);
   }
 
-  /**
-   * Notes a copy of a container, whose files are there, in state `created`. Throws NAME_TAKEN, PORT_TAKEN, NOT_FOUND (a
-   * volume), QUOTA_EXCEEDED, CAPACITY_FULL.
-   */
-  async insertCopy(tenant_id: string, { ports, ...copy }: ContainerCopy, id: string): Promise<void> {
-    const { node, clock, quotas } = this.#options;
-    // Snapshots of earlier versions have neither.
-    const { network = null, dns = false } = copy;
-    checkName({ name: copy.name, network, dns });
-    const row: ContainerRow = {
-      ...copy,
-      ...{ network, dns },
-      id,
-      tenant_id,
-      node_seq: node.seq,
-      disk_limit_mb: quotas.diskLimitMb(tenant_id, copy.disk_limit_mb),
-      ports: await this.#ports.claim(tenant_id, id, ports),
-      state: "created",
-      is_wanted: false,
-      ...NEVER_STARTED,
-      created_at_ms: clock.epochMs(),
-    };
-    await this.#insert(row, restingChecks(this.#admission, row));
+  /** Throws NAME_TAKEN if the tenant has containers of all these names now. */
+  async checkFree(tenant_id: string, names: readonly string[]): Promise<void> {
+    const taken = await this.#rows.taken(tenant_id, names);
+    const [first] = names;
+    if (first !== undefined && names.every((name) => taken.has(name))) throw nameTaken(first);
+  }
+
+  /** Throws as `create` would before anything is made, and changes nothing: for a request whose image is to be built yet. */
+  checkCreate(tenant_id: string, input: CreateContainer): Promise<void> {
+    return this.#making.check(tenant_id, input);
   }
 
   /** True if the store has the container. */
@@ -313,20 +260,28 @@ export class Containers {
       await this.#runOrFail({ ...row, state: "starting" });
       return row;
     });
+    await this.#untilNoted(started.id);
     await this.#view.untilShown(started);
     return this.get(tenant_id, id);
   }
 
-  /** Ends a container by its stop signal, after the grace by force. Nothing to do for one that does not run. */
-  async stop(tenant_id: string, id: string, grace_ms: number): Promise<ContainerRecord> {
+  /** Throws NOT_FOUND, WRONG_STATE if another node holds it, NOT_RUNNING for a container that has never run. */
+  async checkEnd(tenant_id: string, id: string): Promise<ContainerRow> {
     const row = await this.held(tenant_id, id);
+    if (row.state === "created") throw neverRan(row);
+    return row;
+  }
+
+  /** Ends a container by its stop signal, after the grace by force. Nothing to do for one that has ended. Throws as `checkEnd`. */
+  async stop(tenant_id: string, id: string, grace_ms: number): Promise<ContainerRecord> {
+    const row = await this.checkEnd(tenant_id, id);
     await this.#end(row.id, (engine) => engine.containers.stop(row.id, stopSignalOf(row), grace_ms));
     return this.get(tenant_id, row.id);
   }
 
-  /** Ends a container by force. Nothing to do for one that does not run. */
+  /** Ends a container by force. Nothing to do for one that has ended. Throws as `checkEnd`. */
   async kill(tenant_id: string, id: string): Promise<ContainerRecord> {
-    const row = await this.held(tenant_id, id);
+    const row = await this.checkEnd(tenant_id, id);
     await this.#end(row.id, (engine) => engine.containers.kill(row.id));
     return this.get(tenant_id, row.id);
   }
@@ -388,24 +343,28 @@ export class Containers {
     await this.#options.store.write([this.#rows.setWanted(id, false)], { durable: true });
     failpoint("containers.stop.unwanted");
     // What starts just now is ended when it has.
-    await this.#turns.run(id, () => Promise.resolve());
+    await this.#untilNoted(id);
     await end(this.#options.engine);
-    await this.#turns.run(id, () => Promise.resolve());
+    await this.#untilNoted(id);
   }
+
+  /** Waits until the end of a command that was over at once is noted: it then is in the answer to its start. */
+  readonly #untilNoted = (id: string): Promise<void> => this.#turns.run(id, () => Promise.resolve());
 
   /** Starts what was noted as `starting`, and notes it as `running`. Throws what the engine threw. */
   async #run(row: ContainerRow): Promise<void> {
     const { engine, clock } = this.#options;
     const ended = await startLimited(this.#admission, this.#options, row);
     failpoint("containers.start.live");
-    const started_at_ms = clock.epochMs();
+    // One that is over already began before its end, which its exit record tells.
+    const started_at_ms = Math.min(clock.epochMs(), ended?.ended_at_ms ?? Number.POSITIVE_INFINITY);
     try {
       await this.#changes.move(row, "run", { ...BEGUN, started_at_ms });
     } catch (error) {
       await engine.containers.kill(row.id);
       throw error;
     }
-    // It was over at once; the end is noted when this turn is over.
+    // The end is noted in the next turn, for which `create` and `start` wait.
     if (ended !== null) this.#supervisor.ended(row.id, ended);
     else this.#health.watch({ ...row, started_at_ms });
   }

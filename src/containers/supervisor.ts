@@ -139,10 +139,23 @@ export class Supervisor {
   }
 
   #lookLater(): void {
-    this.#cancelLook = this.#options.clock.after(LIMITS.container_look_ms, () => {
+    this.#cancelLook = this.#options.clock.after(this.#pauseMs(), () => {
       this.#look();
       this.#lookLater();
     });
+  }
+
+  /** Until the next time comes, which a later container may precede; its shortest time is as long as the longest pause. */
+  #pauseMs(): number {
+    const { clock } = this.#options;
+    const [at_ms, now_ms] = [clock.epochMs(), clock.monotonicMs()];
+    let pause_ms: number = LIMITS.container_look_ms;
+    for (const { expires_at_ms, used_ms, idle_ms, busy_count, isEnding } of this.#watched.values()) {
+      if (isEnding) continue;
+      const idle_in_ms = busy_count === 0 ? used_ms + idle_ms - now_ms : Number.POSITIVE_INFINITY;
+      pause_ms = Math.min(pause_ms, expires_at_ms - at_ms, idle_in_ms);
+    }
+    return Math.max(LIMITS.container_look_ms_min, pause_ms);
   }
 
   #look(): void {

@@ -5,7 +5,7 @@ import { registerUnpack, type Unpacking } from "../files/service.ts";
 import type { OperationRecord } from "../operations/schema.ts";
 import { failureOf, type OperationResult, type Operations } from "../operations/service.ts";
 import type { Once } from "../store/store.ts";
-import type { Preparation } from "./preparation.ts";
+import type { Preparation, Preparing } from "./preparation.ts";
 import type { CreateContainer } from "./schema.ts";
 import type { Containers } from "./service.ts";
 
@@ -31,13 +31,12 @@ interface Making {
 }
 
 export class ContainerVerbs {
-  /** The wait for the first build of a profile, before `create`. */
-  readonly preparation: Preparation;
+  readonly #preparation: Preparation;
   readonly #containers: Containers;
   readonly #operations: Operations;
 
   constructor(containers: Containers, operations: Operations, preparation: Preparation) {
-    this.preparation = preparation;
+    this.#preparation = preparation;
     this.#containers = containers;
     this.#operations = operations;
     const timeout_ms = LIMITS.container_operation_ms;
@@ -101,12 +100,22 @@ export class ContainerVerbs {
     );
   }
 
+  /**
+   * Waits for the first build of a profile, before `create`. What would be refused is refused before the build begins.
+   * Throws as `create`.
+   */
+  async prepare(tenant_id: string, create: CreateContainer, options: Preparing): Promise<void> {
+    if (!this.#preparation.isNeeded(create)) return;
+    await this.#containers.checkCreate(tenant_id, create);
+    await this.#preparation.run(tenant_id, create, options);
+  }
+
   /** Throws CAPACITY_FULL, QUOTA_EXCEEDED where it lacks GPUs now; of a batch each item fails alone. */
   async create(tenant_id: string, create: CreateContainer, once: Once | null): Promise<OperationRecord> {
     await this.#containers.checkGpus(tenant_id, create);
     const container_id = this.#containers.newId();
     const input = { container_id, create };
-    const timeout_ms = LIMITS.container_operation_ms + this.preparation.waitMs(create);
+    const timeout_ms = LIMITS.container_operation_ms + this.#preparation.waitMs(create);
     const asked = { type: "container.create", ...targeting(container_id), input, once, timeout_ms };
     return this.#operations.accept(tenant_id, asked);
   }
@@ -126,7 +135,7 @@ export class ContainerVerbs {
   }
 
   async stop(tenant_id: string, id: string, grace_ms: number, once: Once | null): Promise<OperationRecord> {
-    const { id: container_id } = await this.#containers.held(tenant_id, id);
+    const { id: container_id } = await this.#containers.checkEnd(tenant_id, id);
     const input = { container_id, grace_ms };
     return this.#operations.accept(tenant_id, { type: "container.stop", ...targeting(container_id), input, once });
   }
@@ -155,7 +164,7 @@ export class ContainerVerbs {
     const { tenant_id, signal } = context;
     const found = await this.#containers.get(tenant_id, container_id).catch(() => null);
     if (found === null) {
-      await this.preparation.run(tenant_id, create, {
+      await this.prepare(tenant_id, create, {
         signal,
         onProgress: (pct, message) => context.progress(pct, message),
       });

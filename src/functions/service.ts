@@ -21,7 +21,7 @@ import type { Traces } from "../base/trace.ts";
 import type { CodeStore } from "../code/service.ts";
 import type { Adopted, Engine } from "../engine/ports.ts";
 import type { Events } from "../events/service.ts";
-import type { Store, StoredNode } from "../store/store.ts";
+import { ROLLBACK, type Store, type StoredNode } from "../store/store.ts";
 import { Adoption } from "./adoption.ts";
 import type { Bindings } from "./calls/bindings.ts";
 import type { Call } from "./calls/calling.ts";
@@ -175,12 +175,25 @@ export class Functions {
   async create(author: Author, input: CreateFunction, waiting: Waiting): Promise<FunctionRecord> {
     const { checks, images } = this.#parts;
     const { tenant_id } = author;
+    if (images.mustBuild([input])) await this.#checkCreate(tenant_id, input);
     await images.prepare(tenant_id, [input], waiting);
     const chosen = await images.choose({ ...input, tenant_id });
     return holding(chosen, async () => {
       await checks.checked({ ...versioned(input), ...chosen.fields, tenant_id }, chosen);
       return this.#insert(author, input, chosen);
     });
+  }
+
+  /** Throws what `create` would throw once the image is there, and changes nothing. */
+  async #checkCreate(tenant_id: string, input: CreateFunction): Promise<void> {
+    const { checks, images, quotas, store, rows } = this.#parts;
+    const foreseen = await images.foresee({ ...input, tenant_id });
+    await holding(foreseen, () => checks.checked({ ...versioned(input), ...foreseen.fields, tenant_id }, foreseen));
+    if ((await rows.byName(tenant_id, input.name)) !== null) throw nameTaken(input.name);
+    const quota = guards(quotas, tenant_id, 1);
+    const { conflict } = await store.write([...quota.map(({ statement }) => statement), ROLLBACK]);
+    const refusal = conflict === null ? null : refusalOf(quota, conflict);
+    if (refusal !== null) throw refusal;
   }
 
   async #insert(author: Author, input: CreateFunction, chosen: MadeImage): Promise<FunctionRecord> {
@@ -210,12 +223,7 @@ export class Functions {
     );
     failpoint("functions.create.stored");
     if (conflict !== null) {
-      throw (
-        refusalOf(quota, conflict) ??
-        new AppError("NAME_TAKEN", `a function named '${input.name}' exists`, {
-          hint: "change it with PUT /api/functions/<id>, or choose another name",
-        })
-      );
+      throw refusalOf(quota, conflict) ?? nameTaken(input.name);
     }
     return (await this.#parts.rows.found(tenant_id, id)).record;
   }
@@ -434,4 +442,10 @@ export class Functions {
     this.#observer.deleted(record);
     code.collectSoon(record.tenant_id, digests);
   }
+}
+
+function nameTaken(name: string): AppError {
+  return new AppError("NAME_TAKEN", `a function named '${name}' exists`, {
+    hint: "change it with PUT /api/functions/<id>, or choose another name",
+  });
 }

@@ -54,6 +54,9 @@ export interface Statement {
   readonly expect_changes?: number;
 }
 
+/** Never changes a row. A batch that ends with it is rolled back, whatever else it holds: it only tells which statement misses. */
+export const ROLLBACK: Statement = { sql: "UPDATE tenants SET state = state WHERE 0 = 1", expect_changes: 1 };
+
 /** A statement of a batch that expects a change, and the refusal where it misses it. */
 export interface Guard {
   readonly statement: Statement;

@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ContainerUser } from "../support/containers.ts";
-import { Daemon, eventually } from "../support/daemon.ts";
+import { Daemon, eventually, KEY } from "../support/daemon.ts";
 import { buildTraces, hasLayer, Recipes } from "../support/recipes.ts";
 
 const recipes = new Recipes();
@@ -17,6 +17,7 @@ const MOVED = recipes.add("moved", HELLO);
 const PULLED = recipes.add("pulled", HELLO);
 const BACK = recipes.add("back", HELLO);
 const LIAR = recipes.add("liar", HELLO);
+const REFUSED = recipes.add("refused", HELLO);
 
 const daemon = new Daemon();
 const user = new ContainerUser(daemon);
@@ -92,6 +93,48 @@ describe("profiles", () => {
     expect(detail.packages).toContainEqual(expect.objectContaining({ name: "npm", kind: "npm" }));
     const again = await user.create({ name: "second", image: `${FIRST}@${profile.channels.latest}` });
     expect(again.exec_ready).toBe(true);
+  }, 120_000);
+
+  it("are not built for requests that are refused anyway, of containers and functions", async () => {
+    const { container_id } = await user.create({ name: "held", ports: [{ container_port: 80 }] });
+    const [{ host_port }] = (await daemon.call("GET", `/api/containers/${container_id}`)).body.ports;
+    const handler = "hello";
+    const { body: fn } = await daemon.call("POST", "/api/functions", { name: "held", handler: "true" });
+    for (const [refused, status, error_code] of [
+      [{ name: "held" }, 409, "NAME_TAKEN"],
+      [{ name: "x", volumes: ["none:/data"] }, 404, "NOT_FOUND"],
+      [{ name: "x", gpu_count: 1 }, 503, "CAPACITY_FULL"],
+      [{ name: "x", ports: [{ container_port: 80, host_port }] }, 409, "PORT_TAKEN"],
+      [{ name: "x", network: "a.b", dns: true }, 400, "INVALID_ARGUMENT"],
+    ] as const) {
+      const body = { image: REFUSED, ...refused };
+      for (const query of ["", "?execution=sync"]) {
+        // The second one is an operation, which has a key.
+        const keyed = { "x-api-key": KEY, "idempotency-key": `refused ${JSON.stringify(refused)}` };
+        const headers = query === "" ? undefined : keyed;
+        const answer = await daemon.call("POST", `/api/containers${query}`, body, headers);
+        expect([refused, answer.status, answer.body.error_code]).toEqual([refused, status, error_code]);
+      }
+      if (status === 400) continue;
+      const batch = await daemon.call("POST", "/api/containers/batch", { items: [body] });
+      expect(await ended(batch.body.operation_id)).toMatchObject({ status: "failed", items: [{ error_code }] });
+    }
+    const code_sha256 = "0".repeat(64);
+    for (const [method, path, body, status] of [
+      ["POST", "/api/functions", { name: "held", handler, image: REFUSED }, 409],
+      ["POST", "/api/functions", { name: "y", handler, image: REFUSED, code_sha256 }, 400],
+      ["PUT", `/api/functions/${fn.id}`, { image: REFUSED, code_sha256 }, 400],
+      ["POST", "/api/functions/deployments", { functions: [{ name: "y", handler, image: REFUSED, code_sha256 }] }, 400],
+    ] as const) {
+      expect([path, (await daemon.call(method, path, body)).status]).toEqual([path, status]);
+    }
+    expect(await get(`/${REFUSED}`)).toMatchObject({ state: "absent", release_count: 0, last_failure: null });
+    // The refusals held nothing: the port is whose it was, and the name is free.
+    await user.delete(container_id);
+    const made = await user.create({ name: "held", image: REFUSED, ports: [{ container_port: 80, host_port }] });
+    expect(made.exec_ready).toBe(true);
+    await user.delete(made.container_id);
+    await daemon.call("DELETE", `/api/functions/${fn.id}`);
   }, 120_000);
 
   it("show their progress in the operation of a create with execution=async", async () => {
@@ -286,6 +329,10 @@ describe("an image that lies about its contract", () => {
       const { body: record } = await daemon.call("GET", `/api/containers/${body.container_id}${path}`);
       expect(record).toMatchObject({ state: "running", exec_ready: false, checks: { managed_image_valid: false } });
     }
+    const listed = async () => (await daemon.call("GET", "/api/containers?limit=1")).body.containers[0];
+    expect(await listed()).toMatchObject({ name: "liar", exec_ready: false, checks: { managed_image_valid: false } });
+    await daemon.call("POST", `/api/containers/${body.container_id}/kill`);
+    expect(await listed()).toMatchObject({ state: "exited", checks: { managed_image_valid: false }, checks_age_ms: 0 });
     expect(daemon.output).toContain("image breaks the contract of its profile");
     expect(daemon.output).toContain("hello is missing or not executable: /usr/local/bin/gone");
     await user.delete(body.container_id);

@@ -55,6 +55,31 @@ it("an end that the store does not take is noted later, and then the policy deci
   expect(restarted).toEqual(["c"]);
 });
 
+it("a lifetime and an idle time end when they are over, not at the next look", async () => {
+  const ended: string[] = [];
+  const clock = new HandClock();
+  const note = (what: string) => async (id: string) => void ended.push(`${what} ${id}`);
+  const none = async () => {};
+  const supervisor = new Supervisor({
+    ...{ clock, log: quietLog, ended: async () => null, restart: none },
+    ...{ expire: note("expired"), idle: note("idle") },
+  });
+  const row = { ...ROW, state: "running" } as ContainerRow;
+  supervisor.begin();
+  await clock.pass(300);
+  supervisor.watch({ ...row, id: "a", created_at_ms: clock.epochMs(), ttl_seconds: 1 });
+  supervisor.watch({ ...row, id: "b", idle_seconds: 1 });
+  const unuse = supervisor.use("b");
+  await clock.pass(999);
+  expect(ended).toEqual([]);
+  await clock.pass(LIMITS.container_look_ms_min);
+  expect(ended).toEqual(["expired a"]);
+  unuse();
+  await clock.pass(1_000 + LIMITS.container_look_ms_min);
+  expect(ended.at(-1)).toBe("idle b");
+  supervisor.close();
+});
+
 it("an end that the store never takes is given up, and so is one of a daemon that ends", async () => {
   const noted: string[] = [];
   const { clock, supervisor } = watching(async (id) => {

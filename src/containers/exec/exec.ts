@@ -7,7 +7,7 @@
  */
 import type { Clock } from "../../base/clock.ts";
 import { containerEnvironment, withGpus } from "../../base/container-environment.ts";
-import { AppError, errorText } from "../../base/errors.ts";
+import { AppError, errorText, publicText } from "../../base/errors.ts";
 import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";

@@ -116,8 +116,11 @@ class Extraction {
   readonly #session: FileSession;
   readonly #reader: TarReader;
   readonly #options: ExtractOptions;
+  /** What the archive holds, which its limits bound. */
   #entry_count = 0;
   #byte_count = 0;
+  /** What of it was unpacked: not entries of which stripping leaves nothing. */
+  readonly #unpacked = { entry_count: 0, byte_count: 0 };
   #failure: unknown = null;
   #last: Promise<void> = Promise.resolve();
   /** Directories around the current entry, whose times are set when nothing more is put into them. */
@@ -132,7 +135,7 @@ class Extraction {
   async run(): Promise<Extracted> {
     for (let entry = await this.#reader.next(); entry !== null; entry = await this.#reader.next()) {
       await this.#add(entry);
-      this.#options.onProgress?.({ entry_count: this.#entry_count, byte_count: this.#byte_count });
+      this.#options.onProgress?.({ ...this.#unpacked });
       if (!this.#session.hasRoom) await this.#session.room();
       this.#check();
     }
@@ -140,7 +143,7 @@ class Extraction {
     await this.#last;
     this.#check();
     await this.#reader.drain();
-    return { entry_count: this.#entry_count, byte_count: this.#byte_count };
+    return { ...this.#unpacked };
   }
 
   async #add(entry: TarEntry): Promise<void> {
@@ -157,6 +160,11 @@ class Extraction {
     }
     const { strip_components = 0, preserve_owner = false } = this.#options;
     const name = stripped(entry.name, entry.name, strip_components);
+    // The entry of the directory itself, `./`, counts unless it is stripped.
+    if (name !== null || strip_components === 0) {
+      this.#unpacked.entry_count++;
+      this.#unpacked.byte_count += entry.size;
+    }
     if (name === null) return;
     this.#leave(name);
     const path = Buffer.from(name, "latin1");

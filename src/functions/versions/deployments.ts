@@ -49,7 +49,11 @@ export class Deployments {
     const found = await Promise.all(wanted.map(({ name }) => rows.byName(author.tenant_id, name)));
     const ids = found.flatMap((row) => (row === null ? [] : [row.record.id]));
     const held: ForeseenImage[] = [];
-    if (!is_dry_run) await images.prepare(author.tenant_id, wanted, waiting);
+    if (!is_dry_run) {
+      // What a dry run refuses is refused before a build begins.
+      if (images.mustBuild(wanted)) await this.apply(author, wanted, { is_dry_run: true }, waiting);
+      await images.prepare(author.tenant_id, wanted, waiting);
+    }
     const work = async () => {
       const steps: Step[] = [];
       for (const one of wanted) steps.push(await this.#step(author, one, is_dry_run, held));

@@ -96,11 +96,20 @@ export class VersionImages {
   /** Builds the releases that new versions need and this node lacks (I2). Rejects with START_FAILED, CAPACITY_FULL. */
   async prepare(tenant_id: string, all: readonly Pick<Wanted, "image" | "oci">[], waiting: Waiting): Promise<void> {
     const { profiles } = this.#options;
-    const selectors = all.flatMap(({ image, oci }) => (oci ? [] : [image ?? PROFILE]));
-    const missing = [...new Set(selectors)].filter((one) => one !== PROFILE && profiles.mustBuild(one));
+    const missing = this.#missing(all);
     if (missing.length === 0) return;
     const { signal } = waiting;
     await together(...missing.map((one) => profiles.run(tenant_id, one, { signal })));
+  }
+
+  /** True if `prepare` would build: what would be refused is refused before. */
+  mustBuild(all: readonly Pick<Wanted, "image" | "oci">[]): boolean {
+    return this.#missing(all).length > 0;
+  }
+
+  #missing(all: readonly Pick<Wanted, "image" | "oci">[]): readonly string[] {
+    const selectors = all.flatMap(({ image, oci }) => (oci ? [] : [image ?? PROFILE]));
+    return [...new Set(selectors)].filter((one) => one !== PROFILE && this.#options.profiles.mustBuild(one));
   }
 
   /** Resolves the image of a new version. Rejects with NOT_FOUND, INVALID_ARGUMENT. */
@@ -196,7 +205,7 @@ export class VersionImages {
 }
 
 /** Runs `work` while the image is mounted. */
-export async function holding<Result>(made: MadeImage, work: () => Promise<Result>): Promise<Result> {
+export async function holding<Result>(made: Pick<MadeImage, "leave">, work: () => Promise<Result>): Promise<Result> {
   try {
     return await work();
   } finally {

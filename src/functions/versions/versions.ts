@@ -59,11 +59,16 @@ export class Versions {
    * nothing is changed.
    */
   async update(author: Author, id: string, input: UpdateFunction, waiting: Waiting): Promise<FunctionRecord> {
-    const { rows, images } = this.#parts;
+    const { rows, images, checks } = this.#parts;
     if (isChoosing(input)) {
       const { record } = await rows.held(author.tenant_id, id);
       functionStates.next(record.state, "update");
-      await images.prepare(author.tenant_id, [updated(record, input)], waiting);
+      const wanted = updated(record, input);
+      if (images.mustBuild([wanted])) {
+        const foreseen = await images.foresee(wanted);
+        await holding(foreseen, () => checks.checked({ ...wanted, ...foreseen.fields }, foreseen));
+      }
+      await images.prepare(author.tenant_id, [wanted], waiting);
     }
     return this.#change(author, id, input, () => false);
   }
