@@ -102,7 +102,7 @@ export class Copies {
     });
   }
 
-  /** Throws INVALID_ARGUMENT. */
+  /** Throws INVALID_ARGUMENT, NAME_TAKEN. */
   async acceptClone(
     tenant_id: string,
     row: SnapshotRow,
@@ -120,8 +120,10 @@ export class Copies {
         `${field}: the snapshot is of a volume, which is neither started nor expires`,
       );
     }
+    const name = body.name ?? this.#nameLike(row.source_name);
+    await this.checkFree(tenant_id, row, name, copies);
     const input: CloneInput = {
-      ...{ snapshot_id: row.id, copies, name: body.name ?? this.#nameLike(row.source_name) },
+      ...{ snapshot_id: row.id, copies, name },
       ...{ resume_policy, labels: labels ?? null, ttl_seconds: ttl_seconds ?? null },
     };
     const source = row.container_id === null ? null : { id: row.container_id, name: row.source_name };
@@ -160,7 +162,7 @@ export class Copies {
     return copies;
   }
 
-  /** Throws INVALID_ARGUMENT. */
+  /** Throws INVALID_ARGUMENT, NAME_TAKEN. */
   async acceptFork(
     tenant_id: string,
     row: ContainerRow,
@@ -172,6 +174,7 @@ export class Copies {
     const plan = await this.forkPlan(row, body, moment_id);
     const copies = this.wanted(row, body);
     checkNames(copies, network_mode, row);
+    await this.checkFree(tenant_id, row, "", copies);
     const input: ForkInput = {
       ...{ container_id: row.id, moment_id, kept: plan.volumes, copies },
       ...{ consistency_mode, network_mode, volume_mode, volumes, resume_policy },
@@ -181,6 +184,25 @@ export class Copies {
     const extra = handleOf(copies, null, row);
     const target = { type: "container", id: row.id };
     return this.#accept(tenant_id, { type: "container.fork", target, input, once, extra }, copies, extra);
+  }
+
+  /**
+   * Throws NAME_TAKEN if no copy can be made, because others have the names by now. Of several copies those whose names are
+   * free are made; the others fail each for itself. `name`: of the volume, if the source is one.
+   */
+  async checkFree(
+    tenant_id: string,
+    source: Pick<ContainerRow, "name"> | SnapshotRow,
+    name: string,
+    copies: readonly Wanted[],
+  ): Promise<void> {
+    const { containers, volumes } = this.#options;
+    if ("volume_id" in source && source.volume_id !== null) await volumes.checkFree(tenant_id, name);
+    else
+      await containers.checkFree(
+        tenant_id,
+        copies.map((copy) => copy.name),
+      );
   }
 
   /** Throws INVALID_ARGUMENT. */

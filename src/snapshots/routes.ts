@@ -17,7 +17,7 @@ import type { Copies } from "./copies.ts";
 import type { Exports } from "./exports.ts";
 import type { Restore } from "./restore.ts";
 import { SAMPLES } from "./samples.ts";
-import { type ScheduleRoutesOptions, scheduleRoutes } from "./schedule-routes.ts";
+import { READS, type ScheduleRoutesOptions, scheduleRoutes } from "./schedule-routes.ts";
 import {
   acceptedCopy,
   acceptedSnapshot,
@@ -53,8 +53,7 @@ export interface SnapshotRoutesOptions extends ScheduleRoutesOptions {
   readonly operations: Operations;
 }
 
-/** The interface requires the tenant on its snapshot and fork routes. */
-const READS = ["X-Tenant-Id"] as const;
+/** The interface requires the tenant on its snapshot and fork routes, and so do all others of this concern. */
 const CHANGES = ["X-Tenant-Id", "Idempotency-Key"] as const;
 const OPERATION_ERRORS = ["QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT", "WRONG_STATE"] as const;
 const TAKE_ERRORS = ["NOT_FOUND", "QUOTA_EXCEEDED", "CAPACITY_FULL", ...OPERATION_ERRORS] as const;
@@ -200,7 +199,7 @@ function takeRoutes(options: SnapshotRoutesOptions) {
       operation: "restoreContainer",
       summary:
         "Replaces a container's files by those of a snapshot; a running container is stopped before and started again.",
-      headers: ["Idempotency-Key"],
+      headers: CHANGES,
       params: byContainer,
       query: z.object({ execution }),
       body: restoreContainer,
@@ -249,7 +248,7 @@ function copyRoutes({ snapshots, copies, containers, operations }: SnapshotRoute
         const { tenant_id } = caller;
         const row = await containers.held(tenant_id, params.container_id);
         if (body.dry_run) {
-          copies.wanted(row, body);
+          await copies.checkFree(tenant_id, row, "", copies.wanted(row, body));
           return checked(await copies.forkPlan(row, body, ""));
         }
         const { operation, extra } = await copies.acceptFork(tenant_id, row, body, once);
@@ -276,7 +275,8 @@ function copyRoutes({ snapshots, copies, containers, operations }: SnapshotRoute
         const { tenant_id } = caller;
         const row = await snapshots.held(tenant_id, params.snapshot_id);
         if (body.dry_run) {
-          copies.wanted(row, body);
+          const wanted = copies.wanted(row, body);
+          if (body.name != null) await copies.checkFree(tenant_id, row, body.name, wanted);
           return checked(copies.clonePlan(row));
         }
         const { operation, extra } = await copies.acceptClone(tenant_id, row, body, once);
@@ -340,7 +340,7 @@ function volumeRoutes(options: SnapshotRoutesOptions) {
       scope: "write",
       operation: "snapshotVolume",
       summary: "Takes a snapshot of a volume alone; cloning it makes a volume.",
-      headers: ["Idempotency-Key"],
+      headers: CHANGES,
       params: z.object({ name: z.string().meta({ description: "Name of the volume.", examples: ["data"] }) }),
       query: z.object({ execution }),
       body: snapshotVolume,
@@ -368,6 +368,7 @@ function changeRoutes({ comparisons, containers }: SnapshotRoutesOptions) {
       scope: "read",
       operation: "diffSnapshots",
       summary: "Lists the paths that are added, changed or deleted from one snapshot to another.",
+      headers: READS,
       params: byTwoSnapshots,
       query: diffQuery,
       response: changes,
@@ -383,6 +384,7 @@ function changeRoutes({ comparisons, containers }: SnapshotRoutesOptions) {
       scope: "read",
       operation: "listContainerChanges",
       summary: "Lists the paths that a container has added, changed or deleted since a snapshot, or against its image.",
+      headers: READS,
       params: byContainer,
       query: changesQuery,
       response: changes,
@@ -406,7 +408,7 @@ function exportRoutes({ snapshots, exports, containers, operations }: SnapshotRo
       scope: "write",
       operation: "exportSnapshot",
       summary: "Makes an image from a snapshot of a container, or returns its files as tar.",
-      headers: ["Idempotency-Key"],
+      headers: CHANGES,
       params: bySnapshot,
       query: z.object({ execution }),
       body: exportSnapshot,
@@ -436,7 +438,7 @@ function exportRoutes({ snapshots, exports, containers, operations }: SnapshotRo
       scope: "write",
       operation: "commitContainer",
       summary: "Makes an image from a container as it is now; its environment and volumes are left out.",
-      headers: ["Idempotency-Key"],
+      headers: CHANGES,
       params: byContainer,
       query: z.object({ execution }),
       body: commitContainer,

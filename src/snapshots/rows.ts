@@ -143,6 +143,12 @@ export class SnapshotRows {
     return (await this.#store.read(sql, [tenant_id, LIMITS.list_limit_max])).map(({ id }) => String(id));
   }
 
+  /** Time at which the next snapshot of this node expires, or the last one should have; null: none does. */
+  async nextExpiry(): Promise<number | null> {
+    const sql = `SELECT min(expires_at) AS at FROM snapshots WHERE node_seq = ? AND is_pinned = 0 AND state = 'ready'`;
+    return numberOrNull((await this.#store.readOne(sql, [this.#node.seq]))?.at);
+  }
+
   /** Snapshots of this node that a round of the periodic work deletes: expired, or never finished. */
   async due(now: number, unfinished_before: number): Promise<readonly string[]> {
     const sql = `SELECT id FROM snapshots WHERE node_seq = ? AND is_pinned = 0

@@ -15,6 +15,9 @@ export interface ScheduleRoutesOptions {
   readonly volumes: Volumes;
 }
 
+/** Headers of every route of snapshots. */
+export const READS = ["X-Tenant-Id"] as const;
+
 const byVolume = z.object({ name: z.string().meta({ description: "Name of the volume.", examples: ["data"] }) });
 
 export function scheduleRoutes({ schedules, containers, volumes }: ScheduleRoutesOptions) {
@@ -68,6 +71,7 @@ function routesOf<
       scope: "write",
       operation: `put${of}Schedule`,
       summary: `Makes or replaces the schedule by which the daemon takes snapshots of a ${kind}.`,
+      headers: READS,
       params,
       body: wanted,
       response: scheduleRecord,
@@ -86,6 +90,7 @@ function routesOf<
       scope: "read",
       operation: `get${of}Schedule`,
       summary: `Returns the schedule of snapshots of a ${kind}.`,
+      headers: READS,
       params,
       response: scheduleRecord,
       errors: ["NOT_FOUND", "WRONG_STATE"],
@@ -102,6 +107,7 @@ function routesOf<
       scope: "write",
       operation: `delete${of}Schedule`,
       summary: `Deletes the schedule of snapshots of a ${kind}; its snapshots stay.`,
+      headers: READS,
       params,
       response: acknowledgement,
       errors: ["NOT_FOUND", "WRONG_STATE"],

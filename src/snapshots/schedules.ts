@@ -177,7 +177,7 @@ export class Schedules {
     const accept = async () => {
       if (source_kind === "container") {
         const row = await containers.held(tenant_id, source_id);
-        const body = { ...common, consistency_mode, volume_mode, network_mode: "reset" as const, volumes: [] };
+        const body = { ...common, consistency_mode, volume_mode, network_mode: "reset" as const };
         return taking.accept(tenant_id, row, { ...body, dry_run: false }, null);
       }
       const volume = await volumes.active(tenant_id, source_id);

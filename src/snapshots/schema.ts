@@ -30,8 +30,8 @@ const ABOUT = {
   network_mode:
     "Network settings of copies. reset: no published ports, no private network, no names. preserve_ns: the same network and ports, or free ports where these are taken. preserve_conn_best_effort: as preserve_ns; connections are not kept. Each copy has an address of its own; the limits of egress always apply.",
   volume_mode:
-    "Volumes of the container. exclude: none. include_named: those in volumes. include_all_allowed: all. A copy gets volumes of its own.",
-  volumes: "Names of volumes, with include_named.",
+    "Volumes of the container. exclude: none. include_named: those in volumes, or all where volumes is left out. include_all_allowed: all. A copy gets volumes of its own.",
+  volumes: "Names of volumes, with include_named; null or left out: all of the container.",
   labels: "Labels for clients; the daemon ignores them.",
   ttl_seconds: "Seconds after which the daemon deletes the snapshot, unless it is pinned; null means never.",
   resume_policy: "manual: the container rests in state created until it is started. immediate: it is started.",
@@ -59,17 +59,21 @@ const modes = {
   consistency_mode: z.enum(CONSISTENCY_MODES).default("crash-consistent").describe(ABOUT.consistency_mode),
   network_mode: z.enum(NETWORK_MODES).default("reset").describe(ABOUT.network_mode),
   volume_mode: z.enum(VOLUME_MODES).default("exclude").describe(ABOUT.volume_mode),
-  volumes: z.array(resourceName).max(LIMITS.container_volumes_max).default([]).describe(ABOUT.volumes),
+  volumes: z.array(resourceName).max(LIMITS.container_volumes_max).nullish().describe(ABOUT.volumes),
 };
 
 interface VolumeChoice {
   readonly volume_mode: (typeof VOLUME_MODES)[number];
-  readonly volumes: readonly string[];
+  readonly volumes?: readonly string[] | null | undefined;
 }
 
 function complaintAboutVolumes({ volume_mode, volumes }: VolumeChoice): string | null {
-  if (volume_mode !== "include_named" && volumes.length > 0) return "must be empty unless volume_mode is include_named";
-  if (volume_mode === "include_named" && volumes.length === 0) return "must name the volumes to include";
+  const count = volumes?.length ?? 0;
+  if (volume_mode !== "include_named" && count > 0) return "must be empty unless volume_mode is include_named";
+  // A list that names none contradicts the mode, unlike one that is left out.
+  if (volume_mode === "include_named" && volumes != null && count === 0) {
+    return "must name the volumes to include, or be left out for all of them";
+  }
   return null;
 }
 
@@ -169,9 +173,9 @@ export const snapshotVolume = z
 const scheduled = {
   consistency_mode: modes.consistency_mode,
   volume_mode: z
-    .enum(["exclude", "include_all_allowed"])
+    .enum(VOLUME_MODES)
     .default("exclude")
-    .describe("Volumes of the container: none or all."),
+    .describe("Volumes of the container. exclude: none. include_named, include_all_allowed: all."),
   labels: labels.default({}).describe(ABOUT.labels),
 };
 const SCHEDULE = {
@@ -199,7 +203,7 @@ export const scheduleRecord = z
     every_seconds: z.int().describe(SCHEDULE.every_seconds),
     keep: z.int().describe(SCHEDULE.keep),
     consistency_mode: z.enum(CONSISTENCY_MODES).describe(ABOUT.consistency_mode),
-    volume_mode: z.enum(["exclude", "include_all_allowed"]).describe("Volumes of the container: none or all."),
+    volume_mode: z.enum(VOLUME_MODES).describe("Volumes of the container. exclude: none; otherwise all."),
     labels: z.record(z.string(), z.string()).describe(ABOUT.labels),
     created_at: epochSeconds,
     due_at: epochSeconds.describe("Time of the next snapshot, in seconds since the Unix epoch."),

@@ -12,8 +12,9 @@
 import { LRUCache } from "lru-cache";
 import { unknownCredential } from "../base/caller.ts";
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
-import { KeyedMutex } from "../base/concurrency.ts";
+import { each, KeyedMutex } from "../base/concurrency.ts";
 import { AppError, errorText } from "../base/errors.ts";
+import { Expiries } from "../base/expiries.ts";
 import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -52,6 +53,7 @@ export class Snapshots {
   readonly #rows: SnapshotRows;
   /** Removals that failed. */
   readonly #retries: Retries;
+  readonly #expiries: Expiries;
   /** T4: the work that uses each snapshot. */
   readonly #users = new Map<string, Set<Promise<void>>>();
   /** Counts of bytes, one of each tenant at a time: each reads all extents of a snapshot. */
@@ -68,6 +70,11 @@ export class Snapshots {
     this.#options = options;
     this.#rows = new SnapshotRows(store, node);
     this.#retries = new Retries({ clock, log, what: "snapshot", later: (_id, attempt) => attempt() });
+    this.#expiries = new Expiries({
+      ...{ clock, log, what: "snapshot" },
+      expire: () => this.prune(),
+      next: () => this.#rows.nextExpiry(),
+    });
   }
 
   /** Removes what a crash left, before anything is taken anew under the same ids (T1). */
@@ -88,11 +95,13 @@ export class Snapshots {
       for (const { id, state } of rows) if (state === "deleting") await this.#erase(id).catch(() => {});
     };
     void clear();
+    await this.#expiries.begin();
   }
 
   /** Begins no more attempts at removals. */
   close(): void {
     this.#retries.close();
+    this.#expiries.close();
   }
 
   readonly newId = (): string => this.#options.ids.next(SNAPSHOT);
@@ -123,6 +132,7 @@ export class Snapshots {
     const head = container_id === null ? [] : [this.#rows.setHead(container_id, id)];
     const conflict = await this.#write([...checks.map(({ statement }) => statement), ...head], row, "created");
     if (conflict !== null) throw checks[conflict]?.refusal();
+    this.#expiries.note(row.expires_at);
   }
 
   async get(tenant_id: string, id: string): Promise<SnapshotDetail> {
@@ -222,6 +232,7 @@ export class Snapshots {
     const statement = this.#rows.pin(tenant_id, id, is_pinned);
     const conflict = await this.#write([statement], row, is_pinned ? "pinned" : "unpinned");
     if (conflict !== null) throw notFound(id);
+    if (!is_pinned) this.#expiries.note(row.expires_at);
   }
 
   /** Throws NOT_FOUND, SNAPSHOT_PINNED, WRONG_STATE while it is made, or if another node holds it. */
@@ -258,10 +269,11 @@ export class Snapshots {
   async prune(): Promise<void> {
     const now = this.#now();
     const unfinished_before = now - Math.ceil((2 * LIMITS.snapshot_operation_ms) / 1_000);
-    for (const id of await this.#rows.due(now, unfinished_before)) {
+    // Side by side: one that a clone still reads must not keep the others.
+    await each(await this.#rows.due(now, unfinished_before), LIMITS.leftovers_at_once, async (id) => {
       const row = await this.#rows.byId(id);
       if (row !== null && row.state !== "deleting") await this.#expire(row);
-    }
+    });
   }
 
   /** Deletes the snapshots that a schedule took of a container or volume, beyond the `keep` newest ones. */

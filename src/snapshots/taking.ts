@@ -76,14 +76,17 @@ export class Taking {
       const volume = found[i] ?? null;
       return volume === null ? [] : [{ id: volume.id, name: volume.name, quota_mb: volume.quota_mb, target }];
     });
-    const unknown = modes.volumes.find((name) => !mounted.some((volume) => volume.name === name));
+    const named = modes.volumes ?? null;
+    const unknown = named?.find((name) => !mounted.some((volume) => volume.name === name));
     if (unknown !== undefined) {
       throw new AppError("INVALID_ARGUMENT", `volumes: the container does not mount the volume '${unknown}'`, {
         details: { expected: mounted.map(({ name }) => name), received: unknown },
       });
     }
+    // `include_named` without a list names all.
     const isIncluded = ({ name }: { readonly name: string }) =>
-      modes.volume_mode === "include_all_allowed" || modes.volumes.includes(name);
+      modes.volume_mode !== "exclude" &&
+      (modes.volume_mode === "include_all_allowed" || named?.includes(name) !== false);
     const excluded = mounted.filter((volume) => !isIncluded(volume));
     return {
       volumes: mounted.filter(isIncluded).map((volume, i) => ({ ...volume, subvolume: `${id}-v${i}` })),

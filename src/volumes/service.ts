@@ -153,6 +153,18 @@ export class Volumes {
     if (conflict !== null) throw guards[conflict]?.refusal();
   }
 
+  /** Throws NAME_TAKEN if the tenant has a volume of the name now. */
+  async checkFree(tenant_id: string, name: string): Promise<void> {
+    const isTaken = await this.row(tenant_id, name).then(
+      () => true,
+      (error) => {
+        if (error instanceof AppError && error.code === "NOT_FOUND") return false;
+        throw error;
+      },
+    );
+    if (isTaken) throw nameTaken(name);
+  }
+
   async get(tenant_id: string, name: string): Promise<VolumeRecord> {
     return this.#record(await this.row(tenant_id, name));
   }

@@ -202,7 +202,9 @@ describe("a container", () => {
 
   it("shows the socket to nobody but itself: not in its files, archives, changes or copies", async () => {
     const id = await create({ name: "files" });
-    const { body } = await daemon.call("GET", `/api/containers/${id}/changes`);
+    const { body } = await daemon.call("GET", `/api/containers/${id}/changes`, undefined, {
+      "x-tenant-id": "default",
+    });
     expect(JSON.stringify(body)).not.toContain("hearth");
     const listed = await daemon.call("GET", `/api/containers/${id}/ls?path=/run/hearth`);
     expect(JSON.stringify(listed.body)).toContain("icc.sock");
@@ -240,7 +242,9 @@ describe("a container", () => {
       await pullLocal(daemon, name);
       const id = await create({ name: "foreign", image: name, oci: true });
       expect((await icc(id, ["self"])).sent).toMatchObject([{ container_id: id }]);
-      const { body } = await daemon.call("GET", `/api/containers/${id}/changes`);
+      const { body } = await daemon.call("GET", `/api/containers/${id}/changes`, undefined, {
+        "x-tenant-id": "default",
+      });
       expect(JSON.stringify(body)).not.toContain("hearth");
       await daemon.call("DELETE", `/api/containers/${id}`);
       await daemon.call("DELETE", `/api/oci/images/${encodeURIComponent(name)}`).catch(() => {});

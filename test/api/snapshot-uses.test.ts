@@ -89,7 +89,7 @@ describe("slow work, and sources that are deleted meanwhile", () => {
     const { snapshot_id } = await snapshots.ok("POST", "/api/volumes/data/snapshot?execution=sync", {});
     const answer = await fetch(`${daemon.url}/api/snapshots/${snapshot_id}/export`, {
       method: "POST",
-      headers: { "x-api-key": KEY },
+      headers: { "x-api-key": KEY, "x-tenant-id": "default" },
       body: JSON.stringify({ format: "tar" }),
     });
     const reader = answer.body?.getReader();
@@ -160,7 +160,7 @@ describe("an image of a container", () => {
     for (const tag of [1, 2]) await snapshots.ok("DELETE", `/api/oci/images?reference=tools:${tag}`);
     const tar = await fetch(daemon.url + path, {
       method: "POST",
-      headers: { "x-api-key": KEY },
+      headers: { "x-api-key": KEY, "x-tenant-id": "default" },
       body: JSON.stringify({ format: "tar" }),
     });
     expect([tar.status, tar.headers.get("content-type")]).toEqual([200, "application/x-tar"]);

@@ -77,6 +77,32 @@ describe("a snapshot", () => {
     await snapshots.clear();
   });
 
+  it("expires when its time is up, as soon as it is not pinned any more, and those after it too", async () => {
+    await snapshots.ok("POST", "/api/volumes", { name: "data" });
+    await containers.create({ name: "box" });
+    const isGone = async (id: string) => (await snapshots.call("GET", `/api/snapshots/${id}`)).status === 404;
+    const kept = await snapshots.take("box", { ttl_seconds: 3_600 });
+    const pinned = await snapshots.take("box", { ttl_seconds: 3 });
+    await snapshots.ok("POST", `/api/snapshots/${pinned.snapshot_id}/pin`);
+    // Each comes while the timer waits for one that is due later.
+    for (const ttl_seconds of [2, 1]) {
+      const { snapshot_id } = await snapshots.take("box", { ttl_seconds });
+      const of_volume = await snapshots.ok("POST", "/api/volumes/data/snapshot?execution=sync", { ttl_seconds });
+      await eventually(
+        "both are gone",
+        async () => (await isGone(snapshot_id)) && isGone(of_volume.snapshot_id),
+        20_000,
+      );
+    }
+    const now = () => Date.now() / 1_000;
+    await eventually("the pinned one is due", () => now() > pinned.expires_at + 1);
+    expect(await isGone(pinned.snapshot_id)).toBe(false);
+    await snapshots.ok("POST", `/api/snapshots/${pinned.snapshot_id}/unpin`);
+    await eventually("it is gone", () => isGone(pinned.snapshot_id), 20_000);
+    expect(await isGone(kept.snapshot_id)).toBe(false);
+    await snapshots.clear();
+  });
+
   it("is refused without its tenant, and for another one", async () => {
     for (const [method, path] of [
       ["GET", "/api/snapshots"],
@@ -88,11 +114,25 @@ describe("a snapshot", () => {
       ["DELETE", "/api/snapshots/snp_0000000000000000"],
       ["POST", "/api/containers/ctr_0000000000000000/snapshot"],
       ["POST", "/api/containers/ctr_0000000000000000/fork"],
+      ["POST", "/api/containers/ctr_0000000000000000/restore"],
+      ["POST", "/api/containers/ctr_0000000000000000/commit"],
+      ["GET", "/api/containers/ctr_0000000000000000/changes"],
+      ["GET", "/api/snapshots/snp_0000000000000000/diff/snp_0000000000000001"],
+      ["POST", "/api/snapshots/snp_0000000000000000/export"],
+      ["POST", "/api/volumes/none/snapshot"],
+      ...["/api/containers/ctr_0000000000000000", "/api/volumes/none"].flatMap((of) =>
+        (["PUT", "GET", "DELETE"] as const).map((method) => [method, `${of}/snapshot-schedule`] as const),
+      ),
     ] as const) {
-      const absent = await daemon.call(method, path, method === "POST" ? {} : undefined);
-      expect([path, absent.status, absent.body.error_code]).toEqual([path, 400, "INVALID_ARGUMENT"]);
-      const foreign = await daemon.call(method, path, method === "POST" ? {} : undefined, { "x-tenant-id": "ten_x" });
-      expect([path, foreign.status, foreign.body.error_code]).toEqual([path, 403, "FORBIDDEN"]);
+      const body = method === "POST" || method === "PUT" ? {} : undefined;
+      const absent = await daemon.call(method, path, body);
+      expect([path, absent.status, absent.body.error, absent.body.error_code]).toEqual([
+        ...[path, 400, "X-Tenant-Id: the header is missing", "INVALID_ARGUMENT"],
+      ]);
+      for (const tenant_id of ["ten_x", ""]) {
+        const foreign = await daemon.call(method, path, body, { "x-tenant-id": tenant_id });
+        expect([path, foreign.status, foreign.body.error_code]).toEqual([path, 403, "FORBIDDEN"]);
+      }
     }
     const elsewhere = await daemon.call("GET", "/api/containers", undefined, { "x-tenant-id": "ten_x" });
     expect(elsewhere.status).toBe(403);
@@ -140,6 +180,41 @@ describe("a snapshot", () => {
     await snapshots.clone(all.snapshot_id, { name: "a", resume_policy: "immediate" });
     expect(await containers.shell("a", "cat /one/f /two/f")).toBe("1\n2\n");
     expect(await containers.shell("box", "cat /one/f /two/f")).toBe("3\n4\n");
+    await snapshots.clear();
+  });
+
+  it("takes all volumes where include_named comes without a list, as do forks and schedules", async () => {
+    for (const name of ["one", "two"]) await snapshots.ok("POST", "/api/volumes", { name });
+    await containers.create({ name: "box", volumes: ["one:/one", "two:/two"] });
+    await containers.shell("box", "echo 1 > /one/f; echo 2 > /two/f");
+    const both = [
+      { name: "one", target: "/one" },
+      { name: "two", target: "/two" },
+    ];
+    for (const volumes of [undefined, null]) {
+      const taken = await snapshots.take("box", { volume_mode: "include_named", volumes });
+      expect(taken).toMatchObject({ volume_mode: "include_named", volumes: both, warnings: [] });
+    }
+    const planned = { volume_mode: "include_named", dry_run: true };
+    expect(await snapshots.ok("POST", "/api/containers/box/snapshot", planned)).toMatchObject({ warnings: [] });
+    await snapshots.fork("box", { name: "f", volume_mode: "include_named", resume_policy: "immediate" });
+    expect(await containers.shell("f", "cat /one/f /two/f; echo 9 > /one/f")).toBe("1\n2\n");
+    expect(await containers.shell("box", "cat /one/f")).toBe("1\n");
+    const schedule = { every_seconds: 3_600, keep: 1, volume_mode: "include_named" };
+    expect(await snapshots.ok("PUT", "/api/containers/box/snapshot-schedule", schedule)).toMatchObject(schedule);
+    // A list that is sent and names nothing is no omission, and a list without the mode names what is not included.
+    for (const how of [
+      { volume_mode: "include_named", volumes: [] },
+      { volume_mode: "exclude", volumes: ["one"] },
+    ]) {
+      for (const verb of ["snapshot", "fork"]) {
+        const refused = await snapshots.call("POST", `/api/containers/box/${verb}`, how);
+        expect([refused.status, refused.body.error_code]).toEqual([400, "INVALID_ARGUMENT"]);
+      }
+    }
+    // A container without volumes has none to leave out.
+    await containers.create({ name: "bare" });
+    expect(await snapshots.take("bare", { volume_mode: "include_named" })).toMatchObject({ volumes: [] });
     await snapshots.clear();
   });
 
@@ -246,6 +321,38 @@ describe("a fork", () => {
     expect(again.items[0]).toMatchObject({ name: "f1x", status: "failed", error_code: "NAME_TAKEN" });
     const none = await snapshots.call("POST", "/api/containers/box/fork?execution=sync", { name: "f1x" });
     expect([none.status, none.body.error_code]).toEqual([409, "NAME_TAKEN"]);
+    await snapshots.clear();
+  });
+
+  it("is refused before it is accepted where its name is taken, as a clone and a volume are", async () => {
+    await snapshots.ok("POST", "/api/volumes", { name: "data" });
+    await containers.create({ name: "box" });
+    const { snapshot_id } = await snapshots.take("box");
+    const of_volume = await snapshots.ok("POST", "/api/volumes/data/snapshot?execution=sync", {});
+    const copies = [
+      ["/api/containers/box/fork", "box"],
+      [`/api/snapshots/${snapshot_id}/clone`, "box"],
+      [`/api/snapshots/${of_volume.snapshot_id}/clone`, "data"],
+    ] as const;
+    const operations = async () => (await snapshots.ok("GET", "/api/operations")).operations.length;
+    const before = await operations();
+    for (const [path, name] of copies) {
+      for (const dry_run of [false, true]) {
+        const refused = await snapshots.call("POST", path, { name, dry_run });
+        expect([path, refused.status, refused.body.error_code]).toEqual([path, 409, "NAME_TAKEN"]);
+        expect(refused.body.error).toContain(`named '${name}' exists`);
+      }
+    }
+    // Also where all of several names are taken, by containers at rest.
+    await snapshots.fork("box", { name: "r{n}", count: 2, resume_policy: "manual" });
+    const several = await snapshots.call("POST", copies[1][0], { name: "r{n}", count: 2 });
+    expect([several.status, several.body.error_code]).toEqual([409, "NAME_TAKEN"]);
+    expect(await operations()).toBe(before + 1);
+    // The names of volumes are not those of containers, and a repeated request gets its first answer.
+    const once = { "idempotency-key": "twin" };
+    const twin = await snapshots.ok("POST", copies[0][0], { name: "data" }, once);
+    await snapshots.ok("GET", `/api/operations/${twin.operation_id}?wait_seconds=60`);
+    expect(await snapshots.ok("POST", copies[0][0], { name: "data" }, once)).toEqual(twin);
     await snapshots.clear();
   });
 

@@ -12,7 +12,7 @@ type Wanted = NonNullable<RequestOf<"PUT /api/containers/:container_id/snapshot-
 
 export async function scheduleContainer(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
   const params = { container_id: await session.containerId(name) };
-  const client = session.client();
+  const client = await session.tenantClient();
   await schedule(session, name, flags, {
     get: () => client.request("GET /api/containers/:container_id/snapshot-schedule", { params }),
     put: (body) => client.request("PUT /api/containers/:container_id/snapshot-schedule", { params, body }),
@@ -22,7 +22,7 @@ export async function scheduleContainer(session: Session, [name = ""]: Words, fl
 
 export async function scheduleVolume(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
   const params = session.volume(name);
-  const client = session.client();
+  const client = await session.tenantClient();
   await schedule(session, name, flags, {
     get: () => client.request("GET /api/volumes/:name/snapshot-schedule", { params }),
     put: ({ consistency_mode: _, volume_mode: __, ...body }) =>
@@ -72,7 +72,7 @@ export async function snapshotVolume(session: Session, [name = ""]: Words, flags
     ...{ name: flags.name as string | undefined, ttl_seconds: flags.ttl as number | undefined },
     labels: labelsOf(flags),
   };
-  const client = session.client(LIMITS.cli_call_timeout_ms);
+  const client = await session.tenantClient(LIMITS.cli_call_timeout_ms);
   const asked = client.request("POST /api/volumes/:name/snapshot", { params, query: { execution: "sync" }, body });
   const taken = await session.terminal.progress(`taking a snapshot of ${visible(name)}`, asked);
   if (!("exclusive_bytes" in taken)) throw new Failure(EXIT.refused, "the daemon answered no snapshot");
