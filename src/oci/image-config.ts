@@ -24,6 +24,12 @@ export type ImageDetails = Pick<
   | "created_at"
 >;
 
+/**
+ * Field of a line of the history, beside those of the OCI image-spec: bytes that the step added. The steps of a build share one
+ * layer, which does not tell them apart.
+ */
+export const OWN_BYTES = "hearth.size_bytes";
+
 const texts = z.array(z.string()).nullish();
 /** A set of names: an object whose values mean nothing. */
 const names = z.record(z.string(), z.unknown()).nullish();
@@ -51,6 +57,8 @@ const imageConfig = z.object({
         created_by: z.string().nullish(),
         comment: z.string().nullish(),
         empty_layer: z.boolean().nullish(),
+        // A claim of the builder's, as all of the history is; a wrong one is no reason to refuse the image.
+        [OWN_BYTES]: z.int().min(0).nullish().catch(null),
       }),
     )
     .nullish(),
@@ -99,7 +107,10 @@ export function detailsOf(config_json: string): ImageDetails {
   );
 }
 
-/** Returns the build steps, each with the size of its layer. An image without a history gets one step for each layer. */
+/**
+ * Returns the build steps, each with the bytes that it added: those of its layer, unless its builder noted them because
+ * several steps share a layer. An image without a history gets one step for each layer.
+ */
 export function historyOf(config_json: string, layers: readonly Layer[]): HistoryEntry[] {
   const { history } = parsed(config_json);
   const sizes = layers.map(({ uncompressed_size, size_bytes }) => uncompressed_size ?? size_bytes);
@@ -113,13 +124,16 @@ export function historyOf(config_json: string, layers: readonly Layer[]): Histor
     }));
   }
   const left = sizes.values();
-  return history.map(({ created, created_by, comment, empty_layer }) => ({
-    created_at: secondsOf(created),
-    created_by: created_by ?? "",
-    comment: comment ?? "",
-    empty_layer: empty_layer === true,
-    size_bytes: empty_layer === true ? 0 : (left.next().value ?? 0),
-  }));
+  return history.map(({ created, created_by, comment, empty_layer, [OWN_BYTES]: own_bytes }) => {
+    const layer_bytes = empty_layer === true ? 0 : (left.next().value ?? 0);
+    return {
+      created_at: secondsOf(created),
+      created_by: created_by ?? "",
+      comment: comment ?? "",
+      empty_layer: empty_layer === true,
+      size_bytes: own_bytes ?? layer_bytes,
+    };
+  });
 }
 
 /** An empty list in a configuration means the same as none. */

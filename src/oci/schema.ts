@@ -190,7 +190,11 @@ const historyEntry = z.object({
   created_by: z.string().describe("Build step; empty if unknown."),
   comment: z.string().describe("Comment of the builder; may be empty."),
   empty_layer: z.boolean().describe("True if the step made no layer."),
-  size_bytes: z.int().describe("Size of the unpacked layer of the step; 0 without a layer."),
+  size_bytes: z
+    .int()
+    .describe(
+      "Bytes of the step's own unpacked layer; 0 without one. The steps of a build of this daemon share one layer: of each, the bytes on the disk that it added.",
+    ),
 });
 export type HistoryEntry = Readonly<z.output<typeof historyEntry>>;
 

@@ -85,6 +85,66 @@ describe("a build", () => {
   });
 });
 
+describe("the history of a built image", () => {
+  const MIB = 1024 * 1024;
+  const historyOf = async (reference: string): Promise<{ created_by: string; size_bytes: number }[]> =>
+    (await user.call("GET", `/api/oci/images/history?reference=${reference}`)).body.history;
+  /** Bytes of the steps whose instruction begins so, in MiB without the rest. */
+  const sizes = async (reference: string, steps: readonly string[]) => {
+    const history = await historyOf(reference);
+    return steps.map((step) => {
+      const found = history.find(({ created_by }) => created_by.startsWith(step));
+      return [step, Math.floor((found?.size_bytes ?? -1) / MIB)];
+    });
+  };
+
+  it("shows the bytes of each step, also of steps of other stages and of steps that an earlier build kept", async () => {
+    const begin = [
+      `FROM ${NAME} AS first`,
+      "ENV STAGE=first",
+      "RUN head -c 3145728 /dev/urandom > /three",
+      "WORKDIR /app",
+      "COPY data /data",
+      "FROM first",
+      "RUN rm /three",
+    ];
+    const files = [{ name: "data", content: "x".repeat(5 * MIB) }];
+    const last = "RUN head -c 2097152 /dev/urandom > /two";
+    const wanted = [
+      ["ENV STAGE", 0],
+      ["RUN head -c 3145728", 3],
+      ["WORKDIR", 0],
+      ["COPY data", 5],
+      ["RUN rm", 0],
+      ["RUN head -c 2097152", 2],
+      ["CMD", 0],
+    ] as const;
+    const names = wanted.map(([step]) => step);
+    const built = await user.built([...begin, last, 'CMD ["true"]'].join("\n"), files);
+    expect(await sizes(built.reference, names)).toEqual(wanted);
+    // Its last two steps differ from those of the build before.
+    const again = await user.built([...begin, last, "RUN head -c 7340032 /dev/urandom > /seven"].join("\n"), files);
+    expect(await sizes(again.reference, [...names.slice(0, -1), "RUN head -c 7340032"])).toEqual([
+      ...wanted.slice(0, -1),
+      ["RUN head -c 7340032", 7],
+    ]);
+    // The steps of an image below keep their bytes in an image that is built on it.
+    const above = await user.built(`FROM ${built.reference}\nRUN head -c 1048576 /dev/urandom > /one`);
+    expect(await sizes(above.reference, [...names, "RUN head -c 1048576"])).toEqual([
+      ...wanted,
+      ["RUN head -c 1048576", 1],
+    ]);
+  });
+
+  it("has no bytes for steps that change settings alone, and those of the layers for the base", async () => {
+    const base = await historyOf(NAME);
+    const built = await user.built(`${BASE}ENV A=b\nLABEL c=d`);
+    const history = await historyOf(built.reference);
+    expect(history.slice(0, base.length)).toEqual(base);
+    expect(history.slice(base.length).map(({ size_bytes }) => size_bytes)).toEqual([0, 0]);
+  });
+});
+
 const RANDOM = "RUN head -c 8 /dev/urandom | od -An -tx1 > /random";
 
 describe("the cache of builds", () => {

@@ -193,6 +193,40 @@ describe("a volume", () => {
     await daemon.call("DELETE", `/api/containers/${body.container_id}`);
   });
 
+  it("counts what an archive leaves there: nothing of entries that are stripped away, in containers neither", async () => {
+    await create("stripped");
+    await daemon.call("POST", "/api/containers", { name: "stripped" });
+    const line =
+      "mkdir -p s/top/sub && echo one > s/top/a && echo three > s/top/sub/b && tar cf s.tar -C s top && tar cf dot.tar -C s .";
+    execFileSync("sh", ["-c", line], { cwd: scratch });
+    // The archive's entries: top/, top/a, top/sub/, top/sub/b; with `.` as tar names them from there, ./ before.
+    for (const [file, strip, entry_count, byte_count] of [
+      ["s.tar", 0, 4, 10],
+      ["s.tar", 1, 3, 10],
+      ["s.tar", 2, 1, 6],
+      ["s.tar", 3, 0, 0],
+      ["s.tar", 64, 0, 0],
+      ["dot.tar", 0, 5, 10],
+      ["dot.tar", 1, 4, 10],
+      ["dot.tar", 4, 0, 0],
+    ] as const) {
+      const body = readFileSync(`${scratch}/${file}`);
+      for (const tree of ["/api/volumes/stripped", "/api/containers/stripped"]) {
+        const path = `/root/${file}-${strip}`;
+        const query = `path=${path}&strip_components=${strip}`;
+        const headers = { "content-type": "application/x-tar" };
+        const sent = await raw(`${tree}/archive?${query}`, { method: "POST", body, headers });
+        const json = { content: body.toString("base64"), path, strip_components: strip };
+        const handles = [await sent.json(), (await daemon.call("POST", `${tree}/archive`, json)).body];
+        for (const handle of handles) {
+          const { result } = await ended(handle as { operation_id: string });
+          expect([tree, file, strip, result]).toEqual([tree, file, strip, { entry_count, byte_count }]);
+        }
+      }
+    }
+    await daemon.call("DELETE", "/api/containers/stripped");
+  });
+
   it("takes an archive as it comes, plain or in gzip or as JSON, and gives it back", async () => {
     await create("archive");
     execFileSync(

@@ -81,6 +81,16 @@ export class BuildCache {
     return (await this.#rows.use(tenant_id, key, this.#now()))?.subvolume ?? null;
   }
 
+  /** Bytes of the files after steps, on the disk; without those whose files are not kept. */
+  async sizes(tenant_id: string, keys: readonly string[]): Promise<ReadonlyMap<string, number>> {
+    const sizes = new Map<string, number>();
+    for (const key of keys) {
+      const found = await this.#rows.find(tenant_id, key);
+      if (found !== null && found.subvolume !== null) sizes.set(key, found.size_bytes);
+    }
+    return sizes;
+  }
+
   /** Keeps the files of a container that does not run as those after a step. A failure costs the next build its time alone. */
   async keepStep(tenant_id: string, key: string, container_id: string): Promise<void> {
     const { ids, log } = this.#options;
@@ -90,7 +100,9 @@ export class BuildCache {
       await storage.snapshot({ kind: "containers", id: container_id }, { kind: CACHE_KIND, id: subvolume }, true, null);
       failpoint("oci.build.kept");
       // Files of earlier steps count each time: those may go before this one.
-      const { referenced_bytes: size_bytes } = await storage.usage(CACHE_KIND, subvolume);
+      // Simple quotas count to a subvolume only what was written in it: not what it shares with those that it is a copy of.
+      const space = await storage.space(CACHE_KIND, subvolume);
+      const size_bytes = space?.total_bytes ?? (await storage.usage(CACHE_KIND, subvolume)).referenced_bytes;
       await this.#turns.run(CHANGES, () => this.#put({ tenant_id, key, subvolume, image_id: null, size_bytes }));
     } catch (error) {
       await this.#discard(subvolume);

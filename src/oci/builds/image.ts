@@ -1,5 +1,6 @@
 /** The configuration of a built image: its settings, its layers and its history. */
 import { LIMITS } from "../../base/limits.ts";
+import { OWN_BYTES } from "../image-config.ts";
 import type { Platform } from "../platform.ts";
 import type { Settings } from "./settings.ts";
 import type { HistoryLine } from "./stages.ts";
@@ -13,7 +14,9 @@ export interface BaseLayers {
 export interface ImageParts {
   readonly base: BaseLayers;
   readonly settings: Pick<Settings, "toJson">;
-  readonly history: readonly HistoryLine[];
+  readonly history: readonly Pick<HistoryLine, "created_by" | "has_files">[];
+  /** Bytes that each line of the history added to the files, where they are known. Absent: of none. */
+  readonly own_bytes?: readonly number[] | null;
   /** Null: the build changed no file. */
   readonly diff_id: string | null;
   readonly platform: Platform;
@@ -36,12 +39,29 @@ export function baseLayers(config_json: string): BaseLayers {
   return { diff_ids, history: isUsable ? (history ?? []) : diff_ids.map(() => ({})) };
 }
 
+/**
+ * Returns the bytes that each line of a history added to the files. `sizes`: bytes of the root on the disk after the steps, by
+ * their keys. What a step without a size added counts to the next one with a size. A step that only deletes adds nothing.
+ */
+export function ownBytes(history: readonly HistoryLine[], sizes: ReadonlyMap<string, number>): number[] {
+  let before = 0;
+  return history.map(({ key }) => {
+    const after = key === null ? undefined : sizes.get(key);
+    if (after === undefined) return 0;
+    const own = Math.max(0, after - before);
+    before = after;
+    return own;
+  });
+}
+
 /** Makes the configuration as JSON. The layer of the build belongs to the last step that changes files. */
-export function imageConfig({ base, settings, history, diff_id, platform, created }: ImageParts): string {
+export function imageConfig(parts: ImageParts): string {
+  const { base, settings, history, diff_id, platform, created, own_bytes = null } = parts;
   const last = diff_id === null ? -1 : history.findLastIndex(({ has_files }) => has_files);
   const lines = history.map(({ created_by }, i) => ({
     ...{ created, created_by },
     ...(i === last ? {} : { empty_layer: true }),
+    ...(own_bytes === null ? {} : { [OWN_BYTES]: own_bytes[i] ?? 0 }),
   }));
   const { os, architecture, variant } = platform;
   return JSON.stringify({

@@ -31,7 +31,7 @@ import { Build } from "./build.ts";
 import { BuildLog } from "./build-log.ts";
 import type { BuildCache } from "./cache.ts";
 import { type MatchBudget, newMatchBudget } from "./glob.ts";
-import { baseLayers, imageConfig, NO_LAYERS } from "./image.ts";
+import { baseLayers, imageConfig, NO_LAYERS, ownBytes } from "./image.ts";
 import type { BuildLayers } from "./layers.ts";
 import { type Plan, planOf } from "./plan.ts";
 import type { BuildImage } from "./schema.ts";
@@ -256,8 +256,11 @@ export class Builds {
       if (base.diff_ids.length + own.length === 0) {
         throw new AppError("INVALID_ARGUMENT", "the image would have no files");
       }
+      const keys = target.history.flatMap(({ key }) => (key === null ? [] : [key]));
+      const sizes = await this.#options.cache.sizes(tenant_id, keys);
       const config = imageConfig({
         ...{ base, settings: target.settings, history: target.history, diff_id: layer?.diff_id ?? null },
+        own_bytes: sizes.size === 0 ? null : ownBytes(target.history, sizes),
         ...{ platform: machinePlatform(), created: new Date(clock.epochMs()).toISOString() },
       });
       const { image_id } = await imports.import({

@@ -68,6 +68,8 @@ export interface Step {
 export interface HistoryLine {
   readonly created_by: string;
   readonly has_files: boolean;
+  /** Of the files after the step; null: the instruction changes no files. */
+  readonly key: string | null;
 }
 
 export interface EvaluatedStage {
@@ -215,7 +217,8 @@ class StageEvaluation {
         this.#set(instruction, words);
     }
     if (instruction.kind !== "none" && instruction.kind !== "from") {
-      this.#history.push({ created_by: instruction.text.slice(0, LIMITS.path_bytes_max), has_files });
+      const created_by = instruction.text.slice(0, LIMITS.path_bytes_max);
+      this.#history.push({ created_by, has_files, key: has_files ? this.#key : null });
     }
   }
 
