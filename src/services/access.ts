@@ -99,7 +99,7 @@ export class Access {
       });
     }
     return new AppError("UNAUTHORIZED", "missing or wrong service token", {
-      hint: "use the public_url with its query, as a key with the scope invoke or write reads it",
+      hint: "use the URL of the service with its query, as a key with the scope invoke or write sees it",
     });
   }
 
