@@ -18,6 +18,7 @@ import { LIMITS } from "./base/limits.ts";
 import { takeLock } from "./base/lock.ts";
 import { type CountedLog, createLog, type Log } from "./base/log.ts";
 import { inTurn } from "./base/request-observer.ts";
+import { temporaryFiles } from "./base/reservations.ts";
 import { Quotas } from "./base/tenant-limits.ts";
 import { Traces } from "./base/trace.ts";
 import { boundFunctions } from "./bound-functions.ts";
@@ -132,7 +133,9 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   undo.add(() => engine.shutdown());
   const reserved = await new ContainerRows(store, node).reservedAddresses();
   const adopted = await engine.boot(reserved.map(({ address }) => address));
-  const quotas = new Quotas({ ...config, ...(await nodeBounds(engine.storage, config)) }, config.user_limits_percent);
+  const bounds = await nodeBounds(engine.storage, config);
+  const quotas = new Quotas({ ...config, ...bounds }, config.user_limits_percent);
+  const temporary = temporaryFiles(quotas, bounds.store_disk_mb);
   boundTenants(engine, quotas);
   const owned = { ...base, store, engine, node, events, quotas };
   const secrets = new Secrets({ ...owned, keys: opened.secrets_keys, kind: SECRET_KIND });
@@ -203,6 +206,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     used,
     readDisk: () => readDisk(config.image_dir),
     disk_percent_max: config.image_disk_percent,
+    temporary,
   });
   const build_contexts = new BuildContexts({ ...owned, storage: () => engine.storage, files: () => engine.files });
   undo.add(() => build_contexts.close());

@@ -63,6 +63,8 @@ export const BUILD_LIMITS = {
   build_cache_mb_max: 32_768,
   /** Of the storage pool, whose rest is for containers and volumes. */
   build_cache_disk_ratio: 0.25,
+  /** Of the bytes of all tenants' entries, those of one. */
+  build_cache_tenant_ratio: 0.5,
   /** One cache mount. */
   build_cache_mount_mb: 2_048,
   /** What an entry takes beside its files: a subvolume's own bookkeeping. */

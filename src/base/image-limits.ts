@@ -79,6 +79,9 @@ export const IMAGE_LIMITS = {
   tenant_contexts_default: 20,
   /** Images of a tenant, unless the operator sets another limit. */
   tenant_images_default: 200,
+  /** Temporary files of one tenant on the data disk: what is added for uploads, and the part of the disk that they have at most. */
+  temporary_uploads_mb: 1_024,
+  temporary_disk_ratio: 0.25,
   /** Part of the image store's disk that images of one tenant may need. */
   tenant_images_ratio: 0.1,
 } as const;

@@ -326,7 +326,7 @@ export const SETTINGS = {
     unit: "percent",
     range: [1, 100],
     about:
-      "Share of the image store's disk above which the daemon evicts images that nothing uses, the least recently used first; 100 means never.",
+      "Share of the image store's disk above which an image that arrives evicts those of its tenant and of the operator that nothing uses, the least recently used first; 100 means never.",
   },
   profile_rebuild_hours: {
     variable: "HEARTH_PROFILE_REBUILD_HOURS",

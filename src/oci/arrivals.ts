@@ -11,6 +11,7 @@ import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { ImagePull, Images, PulledImage } from "../engine/ports.ts";
 import { detailsOf } from "./image-config.ts";
+import type { Intake } from "./intake.ts";
 import type { Platform } from "./platform.ts";
 import type { PullSource } from "./registry/gateway.ts";
 import type { ImageContent } from "./rows.ts";
@@ -37,6 +38,7 @@ export interface Arrival extends Destination {
   readonly policy_file: string | null;
   /** Layers that need no proof beside those of the tenant's images, by `layerKey`. */
   readonly known_layers: ReadonlySet<string>;
+  readonly intake: Intake;
   readonly signal: AbortSignal;
 }
 
@@ -62,10 +64,11 @@ export class ImageArrivals {
     } as const;
     try {
       const pulled = await this.#store(of.reference, asked, source);
-      await this.keep(of, pulled, source, async () => {
+      const check = async () => {
         const known = await this.#options.tenant_images.layerKeys(of.tenant_id);
         await source.finish(new Set([...known, ...of.known_layers]));
-      });
+      };
+      await this.keep(of, pulled, { source, check, intake: of.intake });
     } catch (error) {
       signal.throwIfAborted();
       throw error;
@@ -81,13 +84,21 @@ export class ImageArrivals {
   async keep(
     { tenant_id, reference, event_type }: Destination,
     { id, release }: PulledImage,
-    source: PullSource | null = null,
-    check: () => Promise<void> = async () => {},
+    {
+      source = null,
+      check = async () => {},
+      intake = null,
+    }: {
+      readonly source?: PullSource | null;
+      readonly check?: () => Promise<void>;
+      readonly intake?: Intake | null;
+    } = {},
   ): Promise<void> {
     try {
       failpoint("oci.pull.stored");
       await check();
-      await this.#options.tenant_images.put(tenant_id, reference, await this.#contentOf(id, source), event_type);
+      const content = await this.#contentOf(id, source);
+      await this.#options.tenant_images.put(tenant_id, reference, content, event_type, { intake });
       failpoint("oci.pull.committed");
     } finally {
       release();

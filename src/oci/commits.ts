@@ -72,9 +72,10 @@ export class Commits {
     const { engine, imports, layers, clock, ids, tenant_images } = this.#options;
     const { tenant_id, id, image_id, reference, signal } = request;
     const directory = join(this.#options.directory, ids.next("cmt"));
-    await mkdir(directory, { recursive: true, mode: 0o700 });
+    const intake = await tenant_images.intake(tenant_id, reference, image_id);
     try {
-      const made = await layers.make(engine.containers, id, directory, signal);
+      await mkdir(directory, { recursive: true, mode: 0o700 });
+      const made = await layers.make(engine, id, { directory, intake, signal });
       const found = await engine.images.describe(image_id);
       const base = baseLayers(found.config_json);
       const own = made.has_entries ? [made] : [];
@@ -85,7 +86,7 @@ export class Commits {
         created: new Date(clock.epochMs()).toISOString(),
       });
       const imported = await imports.import({
-        ...{ tenant_id, reference, event_type: "committed", signal, hasBase: true },
+        ...{ tenant_id, reference, event_type: "committed", intake, signal, hasBase: true },
         config_json: Buffer.from(config),
         layers: [
           ...base.diff_ids.map((diff_id, i) => {
@@ -99,6 +100,7 @@ export class Commits {
       return { reference, image_id: `sha256:${imported.image_id.replace(/^sha256:/, "")}` };
     } finally {
       await rm(directory, { recursive: true, force: true });
+      intake.release();
     }
   }
 }

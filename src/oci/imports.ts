@@ -10,6 +10,7 @@ import { z } from "zod";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { ImageArrivals } from "./arrivals.ts";
+import type { Intake } from "./intake.ts";
 import { DIGEST, parseReference } from "./reference.ts";
 import { digestOf } from "./registry/client.ts";
 import { layerKey, type RegistryGateway } from "./registry/gateway.ts";
@@ -36,6 +37,8 @@ export interface LocalImage {
   readonly event_type: "built" | "committed" | "loaded";
   /** True if the image lies below files of the tenant, which may then use its layers without a row for it (M1). */
   readonly hasBase?: boolean;
+  /** The caller's, who releases it. */
+  readonly intake: Intake;
   readonly signal: AbortSignal;
 }
 
@@ -71,7 +74,7 @@ export class ImageImports {
    */
   async import(image: LocalImage): Promise<{ readonly reference: string; readonly image_id: string }> {
     const { tenant_images, arrivals, gateway } = this.#options;
-    const { tenant_id, reference, event_type, layers, signal } = image;
+    const { tenant_id, reference, event_type, layers, intake, signal } = image;
     const { content, platform } = contentOf(image);
     const nameless = layers.flatMap(({ diff_id, path }) => (path === null ? [diff_id] : []));
     const [lacking] = image.hasBase === true ? [] : await tenant_images.lackingLayers(tenant_id, nameless);
@@ -81,14 +84,16 @@ export class ImageImports {
         reference: parseReference(reference),
         content,
         source: filesOf(layers),
-        unpacked_bytes_max: await tenant_images.room(tenant_id, reference),
+        unpacked_bytes_max: intake.bytes_max,
+        onUnpacked: (bytes) => intake.layers(bytes),
         onProgress: () => {},
         signal,
       });
       const known_layers = new Set(nameless.map((diff_id) => layerKey({ digest: diff_id, diff_id })));
       // No registry signs what this daemon makes.
       const { accepting_policy: policy_file } = source;
-      await arrivals.take({ tenant_id, reference, event_type, source, platform, policy_file, known_layers, signal });
+      const destination = { tenant_id, reference, event_type };
+      await arrivals.take({ ...destination, source, platform, policy_file, known_layers, intake, signal });
     } finally {
       // The reference may have named another image before, and a refused image has no row.
       void tenant_images.free();

@@ -183,18 +183,24 @@ export class Pulls {
     const reference = parseReference(input.reference);
     const isOperator = input.is_operator;
     const given = attachment as Credentials | undefined;
-    const source = await gateway.open({
-      reference,
-      platform,
-      credentials: given ?? (await registry_credentials.find(tenant_id, reference, isOperator)),
-      isOperator,
-      policy_file,
-      unpacked_bytes_max: await tenant_images.room(tenant_id, input.reference),
-      onProgress: progressTeller(context, input.reference, this.#options),
-      signal,
-    });
-    const known_layers = new Set<string>();
-    await arrivals.take({ ...destinationOf(context), source, platform, policy_file, known_layers, signal });
+    const intake = await tenant_images.intake(tenant_id, input.reference);
+    try {
+      const source = await gateway.open({
+        reference,
+        platform,
+        credentials: given ?? (await registry_credentials.find(tenant_id, reference, isOperator)),
+        isOperator,
+        policy_file,
+        unpacked_bytes_max: intake.bytes_max,
+        onUnpacked: (bytes) => intake.layers(bytes),
+        onProgress: progressTeller(context, input.reference, this.#options),
+        signal,
+      });
+      const known_layers = new Set<string>();
+      await arrivals.take({ ...destinationOf(context), source, platform, policy_file, known_layers, intake, signal });
+    } finally {
+      intake.release();
+    }
   }
 }
 

@@ -87,7 +87,12 @@ export class Pushes {
     // A registry that is not there, or refuses, costs no export.
     await uploads.check();
     context.progress(null, "compressing layers");
-    const exported = await images().export({ id, size_bytes, timeout_ms: LIMITS.image_push_ms, signal });
+    const reserved = await tenant_images.reserveExport(tenant_id, size_bytes);
+    const exporting = images().export({ id, size_bytes, timeout_ms: LIMITS.image_push_ms, signal });
+    const exported = await exporting.catch((error) => {
+      reserved.release();
+      throw error;
+    });
     try {
       failpoint("oci.push.exported");
       const manifest_digest = await this.#upload(context, exported, uploads, over);
@@ -99,6 +104,7 @@ export class Pushes {
       return { result: { reference, target, manifest_digest }, message: "image pushed" };
     } finally {
       await exported.release();
+      reserved.release();
     }
   }
 

@@ -217,12 +217,18 @@ export class ImageRows {
     return (await this.#store.read(sql, [tenant_id, after, before, LIMITS.list_limit_max])).map(rowOf);
   }
 
-  /** Rows of the least recently used image, at most `image_evictions_per_pass`; none if the last use of each was later than `before`. */
-  async leastRecentlyUsed(before: number): Promise<readonly ImageRow[]> {
-    const oldest = `SELECT i.image_id FROM oci_images AS i GROUP BY i.image_id
-      HAVING max(i.is_shared) = 0 AND max(${LAST_USE}) <= ? AND NOT max(${isUsed("anybody")}) ORDER BY max(${LAST_USE}), min(i.seq) LIMIT 1`;
+  /**
+   * Rows of the least recently used image that this tenant alone has, at most `image_evictions_per_pass`; none if the last use of each
+   * was later than `before`. `kept_id`: an image that stays.
+   */
+  async leastRecentlyUsed(tenant_id: string, before: number, kept_id: string | null): Promise<readonly ImageRow[]> {
+    const oldest = `SELECT i.image_id FROM oci_images AS i WHERE i.tenant_id = ? AND i.image_id <> ?
+      AND NOT EXISTS (SELECT 1 FROM oci_images AS o WHERE o.image_id = i.image_id AND o.tenant_id <> i.tenant_id)
+      GROUP BY i.image_id HAVING max(i.is_shared) = 0 AND max(${LAST_USE}) <= ? AND NOT max(${isUsed("anybody")})
+      ORDER BY max(${LAST_USE}), min(i.seq) LIMIT 1`;
     const sql = `${SELECT} WHERE image_id = (${oldest}) ORDER BY seq LIMIT ?`;
-    return (await this.#store.read(sql, [before, LIMITS.image_evictions_per_pass])).map(rowOf);
+    const args = [tenant_id, kept_id ?? "", before, LIMITS.image_evictions_per_pass];
+    return (await this.#store.read(sql, args)).map(rowOf);
   }
 
   /** Conflict: the reference is gone, names another image, or its image is in use, shared, or was used after `before`. */

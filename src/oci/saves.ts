@@ -30,7 +30,8 @@ export class Saves {
 
   /**
    * Returns the archive of an image. The headers leave early, before the layers are compressed, for clients that do not wait long
-   * for them; a later failure cuts the connection. Throws NOT_FOUND, INVALID_ARGUMENT, CONCURRENCY_LIMIT, CAPACITY_FULL.
+   * for them; a later failure cuts the connection. Throws NOT_FOUND, INVALID_ARGUMENT, QUOTA_EXCEEDED, CONCURRENCY_LIMIT,
+   * CAPACITY_FULL.
    */
   async archive(tenant_id: string, text: string, signal: AbortSignal): Promise<Streamed> {
     const { tenant_images, images, clock } = this.#options;
@@ -39,9 +40,14 @@ export class Saves {
     const over = new AbortController();
     const { image_id: id, size_bytes } = image;
     const timeout_ms = LIMITS.image_export_ms;
+    const reserved = await tenant_images.reserveExport(tenant_id, size_bytes).catch((error) => {
+      leave();
+      throw error;
+    });
     const exporting = images()
       .export({ id, size_bytes, timeout_ms, signal: AbortSignal.any([signal, over.signal]) })
       .catch((error) => {
+        reserved.release();
         leave();
         throw error;
       });
@@ -51,7 +57,11 @@ export class Saves {
     const close = () => {
       cancel();
       over.abort(new AppError("INTERNAL", "client of an archive disconnected"));
-      exporting.then(({ release }) => release().then(leave)).catch(() => {});
+      const end = () => {
+        reserved.release();
+        leave();
+      };
+      exporting.then(({ release }) => release().then(end)).catch(() => {});
     };
     return new Streamed(closing(piecesOf(image, exporting, over.signal), close), { content_type: ARCHIVE_TYPE });
   }

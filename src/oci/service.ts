@@ -13,15 +13,18 @@ import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { KeyedMutex } from "../base/concurrency.ts";
 import { AppError } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
+import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import { counted } from "../base/plurals.ts";
-import { type Quotas, tenantGuard } from "../base/tenant-limits.ts";
+import { type Reservation, Reservations } from "../base/reservations.ts";
+import { type Quotas, quotaExceeded, tenantGuard } from "../base/tenant-limits.ts";
 import type { Images } from "../engine/ports.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import type { Guard, Statement, Store } from "../store/store.ts";
 import { historyOf } from "./image-config.ts";
+import { Intake } from "./intake.ts";
 import { KeptImages } from "./kept-images.ts";
 import { fitOf, machinePlatform, platformText } from "./platform.ts";
 import { parseOwnReference, parseReference, referenceText } from "./reference.ts";
@@ -49,6 +52,10 @@ export interface TenantImagesOptions {
   /** The disk of the image store, and the share of it above which unused images are evicted. */
   readonly readDisk: () => Disk;
   readonly disk_percent_max: number;
+  /** Bytes that stay free on that disk; `image_disk_free_bytes_min` unless given. */
+  readonly disk_free_bytes_min?: number;
+  /** Temporary files of tenants on the data disk. */
+  readonly temporary: Reservations;
 }
 
 /** An image for a container that is being made. */
@@ -74,6 +81,8 @@ export class TenantImages {
   readonly #rows: ImageRows;
   readonly #kept: KeptImages;
   readonly #unused: UnusedImages;
+  /** Unpacked bytes of images that are on their way. */
+  readonly #arriving: Reservations;
   /** W3. */
   readonly #turns = new KeyedMutex();
 
@@ -89,6 +98,15 @@ export class TenantImages {
       now: () => this.#now(),
       inTurn: (tenant_id, work) => this.#turns.run(tenant_id, work),
       free: () => this.#kept.keep(),
+      disk_free_bytes_min: options.disk_free_bytes_min ?? LIMITS.image_disk_free_bytes_min,
+    });
+    this.#arriving = new Reservations({
+      max: (tenant_id) => {
+        const { image_mb_max } = options.quotas.of(tenant_id);
+        return image_mb_max === null ? null : image_mb_max * MEGABYTE;
+      },
+      used: async (tenant_id) => (await this.#rows.megabytes(tenant_id)) * MEGABYTE,
+      refusal: (max_bytes) => quotaExceeded("image_mb_max", max_bytes / MEGABYTE, 1),
     });
   }
 
@@ -225,7 +243,9 @@ export class TenantImages {
     return description?.layers ?? [];
   }
 
-  /** Bytes that further images of the tenant may have; throws QUOTA_EXCEEDED where it may have no further one. */
+  /**
+   * Throws QUOTA_EXCEEDED where the tenant may have no further image. Returns the bytes that those that do not arrive yet may have.
+   */
   async room(tenant_id: string, reference: string): Promise<number> {
     const { store, quotas } = this.#options;
     const isNew = !(await this.has(tenant_id, reference));
@@ -234,9 +254,29 @@ export class TenantImages {
       const { conflict } = await store.write(guards.map(({ statement }) => statement));
       if (conflict !== null) throw guards[conflict]?.refusal();
     }
-    const { image_mb_max } = quotas.of(tenant_id);
-    if (image_mb_max === null) return Number.MAX_SAFE_INTEGER;
-    return Math.max(0, image_mb_max - (await this.#rows.megabytes(tenant_id))) * MEGABYTE;
+    return this.#arriving.roomBytes(tenant_id);
+  }
+
+  /**
+   * Begins the arrival of an image: nothing of it is written but what this reserves. A nearly full disk first loses unused images of
+   * the tenant. `reference`: null while it is not known. Throws QUOTA_EXCEEDED, CAPACITY_FULL.
+   */
+  async intake(tenant_id: string, reference: string | null, base_image_id: string | null = null): Promise<Intake> {
+    if (reference !== null) await this.room(tenant_id, reference);
+    await this.#unused.makeRoom(tenant_id, base_image_id);
+    return Intake.open(tenant_id, { images: this.#arriving, files: this.#options.temporary });
+  }
+
+  /** Reserves the files of an export, which the caller releases with them. Throws QUOTA_EXCEEDED. */
+  async reserveExport(tenant_id: string, size_bytes: number): Promise<Reservation> {
+    const reservation = await this.#options.temporary.open(tenant_id);
+    try {
+      await reservation.reach(size_bytes);
+      return reservation;
+    } catch (error) {
+      reservation.release();
+      throw error;
+    }
   }
 
   /**
@@ -248,10 +288,10 @@ export class TenantImages {
     reference: string,
     content: ImageContent,
     event_type: "pulled" | "tagged" | "built" | "committed" | "loaded",
-    source: ImageRow | null = null,
+    { source = null, intake = null }: { readonly source?: ImageRow | null; readonly intake?: Intake | null } = {},
   ): Promise<void> {
     const { quotas } = this.#options;
-    await this.#turns.run(tenant_id, async () => {
+    const put = async (): Promise<void> => {
       const before = await this.#rows.own(tenant_id, reference);
       const isHeld = await this.#rows.hasImage(tenant_id, content.image_id);
       const adds = {
@@ -275,7 +315,8 @@ export class TenantImages {
       const statements = checks.map(({ statement }) => statement);
       const conflict = await this.#write(statements, { tenant_id, reference, image_id: content.image_id }, event_type);
       if (conflict !== null) throw checks[conflict]?.refusal();
-    });
+    };
+    await this.#turns.run(tenant_id, () => (intake === null ? put() : intake.commit(put)));
   }
 
   /** Frees what no row, container or version needs any more. Never rejects. */
@@ -293,7 +334,7 @@ export class TenantImages {
     }
     const row = await this.#find(tenant_id, text);
     const reference = referenceText(parsed);
-    await this.put(tenant_id, reference, await this.#content(row, text), "tagged", row);
+    await this.put(tenant_id, reference, await this.#content(row, text), "tagged", { source: row });
     // The target may have named another image.
     void this.free();
     return this.get(tenant_id, reference);

@@ -1,14 +1,17 @@
 /**
- * Deletes images that nothing uses: those of a tenant when it asks, and the least recently used of all tenants while the disk of
- * the image store is nearly full.
+ * Deletes images that nothing uses: those of a tenant when it asks, and while the disk of the image store is nearly full, its least
+ * recently used ones before an image of the same tenant arrives.
  *
  * U1. An image that a container or a function version uses stays, and one that the operator shares. The statement that deletes a
  *     reference checks both.
- * U2. A full disk never takes an image that was pulled or used within `image_evict_age_seconds`.
+ * U2. No tenant's demand takes an image of another tenant, except of the operator. An image that others have, too, stays: without
+ *     one reference of several the disk has no more room.
+ * U3. A full disk never takes an image that was pulled or used within `image_evict_age_seconds`.
  */
-import { errorText } from "../base/errors.ts";
+import { AppError, errorText } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import { DEFAULT_TENANT_ID } from "../base/tenant-limits.ts";
 import type { NewEvent } from "../events/schema.ts";
 import type { Events } from "../events/service.ts";
 import type { ImageRow, ImageRows } from "./rows.ts";
@@ -32,6 +35,7 @@ export interface UnusedImagesOptions {
   readonly readDisk: () => Disk;
   /** Share of the disk above which images are evicted. 100: never. */
   readonly disk_percent_max: number;
+  readonly disk_free_bytes_min: number;
 }
 
 export interface Pruned {
@@ -68,40 +72,57 @@ export class UnusedImages {
     return { rows: deleted, freed_bytes: [...sizes.values()].reduce((sum, one) => sum + one, 0) };
   }
 
-  /**
-   * Evicts images, the least recently used first, until the disk has room again. Each is freed before the disk is read again: its
-   * layers may be those of other images, too. Never rejects.
-   */
+  /** Evicts images of the operator while the disk is nearly full. Never rejects. */
   async evict(): Promise<void> {
-    const { log } = this.#options;
     try {
-      if (!this.#isAbove(0)) {
-        this.#isStuck = false;
-        return;
-      }
-      for (
-        let count = 0;
-        count < LIMITS.image_evictions_per_pass && this.#isAbove(LIMITS.image_disk_margin_percent);
-      ) {
-        const evicted = await this.#evictNext();
-        if (evicted === null) {
-          const problem = "disk of the image store above HEARTH_IMAGE_DISK_PERCENT: no image can be evicted";
-          if (!this.#isStuck) log.warn(problem, { ...this.#options.readDisk() });
-          this.#isStuck = true;
-          return;
-        }
-        count += evicted;
-      }
+      await this.#evict(DEFAULT_TENANT_ID, null);
     } catch (error) {
-      log.warn("images not evicted", { error: errorText(error) });
+      this.#options.log.warn("images not evicted", { error: errorText(error) });
     }
   }
 
-  /** Evicts the least recently used image of all tenants. Resolves to the number of references; null: there is none. */
-  async #evictNext(): Promise<number | null> {
+  /**
+   * Makes room for an image of the tenant on a nearly full disk: evicts its own images (U2), but for `kept_id`, and then those of the
+   * operator. Rejects with CAPACITY_FULL if the disk has no room even so.
+   */
+  async makeRoom(tenant_id: string, kept_id: string | null): Promise<void> {
+    const isFull = !(await this.#evict(tenant_id, kept_id));
+    if (isFull && tenant_id !== DEFAULT_TENANT_ID) await this.#evict(DEFAULT_TENANT_ID, kept_id);
+    const { size_bytes, used_bytes } = this.#options.readDisk();
+    if (size_bytes - used_bytes >= this.#options.disk_free_bytes_min) return;
+    const free = `${size_bytes - used_bytes} bytes free, ${this.#options.disk_free_bytes_min} stay free`;
+    throw new AppError("CAPACITY_FULL", `disk of the image store full: ${free}`, {
+      hint: "delete images that you do not need, or ask the operator for a larger disk",
+      retry_after: 60,
+    });
+  }
+
+  /** Each image is freed before the disk is read again. Resolves to false if the disk is still too full. */
+  async #evict(tenant_id: string, kept_id: string | null): Promise<boolean> {
+    const { log } = this.#options;
+    if (!this.#isAbove(0)) {
+      this.#isStuck = false;
+      return true;
+    }
+    for (let count = 0; count < LIMITS.image_evictions_per_pass; ) {
+      if (!this.#isAbove(LIMITS.image_disk_margin_percent)) return true;
+      const evicted = await this.#evictNext(tenant_id, kept_id);
+      if (evicted === null) {
+        const problem = "disk of the image store above HEARTH_IMAGE_DISK_PERCENT: no image can be evicted";
+        if (!this.#isStuck) log.warn(problem, { tenant_id, ...this.#options.readDisk() });
+        this.#isStuck = true;
+        return false;
+      }
+      count += evicted;
+    }
+    return !this.#isAbove(0);
+  }
+
+  /** Evicts the tenant's least recently used image. Resolves to the number of references; null: there is none. */
+  async #evictNext(owner_id: string, kept_id: string | null): Promise<number | null> {
     const { rows, log, now, free } = this.#options;
     const before = now() - LIMITS.image_evict_age_seconds;
-    const references = await rows.leastRecentlyUsed(before);
+    const references = await rows.leastRecentlyUsed(owner_id, before, kept_id);
     if (references.length === 0) return null;
     let count = 0;
     for (const row of references) {

@@ -1,5 +1,5 @@
 /** Archives of images through the real API: loaded with their digests, refused where they lie, and gone from the disk in any case. */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
@@ -229,19 +229,71 @@ describe("a hostile archive", () => {
     expect([await images(), kept()]).toEqual([[], []]);
   });
 
-  it("that unpacks to more than the tenant may have is refused", async () => {
-    const { tenant_id } = (await daemon.call("POST", "/api/tenants", { name: "small", limits: { image_mb_max: 4 } }))
-      .body;
-    const { key } = (await daemon.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name: "k" })).body;
-    const bomb = parts({
-      layers: [tar(entry({ name: "zeros", content: Buffer.alloc(16 * 1024 * 1024) }))],
-      compressions: ["gzip", "zstd"],
-    });
-    const answer = await load(archiveOf("bomb:1", bomb), "", key);
-    expect(answer.body).toMatchObject({ error_code: expect.stringMatching(/^(QUOTA_EXCEEDED|IMAGE_INVALID)$/) });
+  /** A tenant with 4 MiB of images. */
+  async function smallTenant(name: string): Promise<string> {
+    const made = await daemon.call("POST", "/api/tenants", { name, limits: { image_mb_max: 4 } });
+    return (await daemon.call("POST", `/api/tenants/${made.body.tenant_id}/api-keys`, { name: "k" })).body.key;
+  }
+  const QUOTA = { status: 403, body: { error_code: "QUOTA_EXCEEDED", error: expect.stringContaining("image_mb_max") } };
+
+  it("whose layers unpack to more than the tenant may have is refused", async () => {
+    const key = await smallTenant("small");
+    const content = Buffer.alloc(3 * 1024 * 1024);
+    const layers = ["one", "two"].map((name) => tar(entry({ name, content })));
+    for (const compressions of [["gzip", "zstd"], ["zstd"], ["gzip"]] as const) {
+      const own = parts({ layers, compressions: [...compressions] });
+      expect(await load(archiveOf("bomb:1", own), "", key)).toMatchObject(QUOTA);
+    }
+    expect(kept()).toEqual([]);
+    const fitting = parts({ layers: layers.slice(0, 1), compressions: ["gzip"] });
+    expect(await load(archiveOf("fits:1", fitting), "", key)).toMatchObject({ status: 200 });
+  });
+
+  it("with a blob of zeros is refused before more of it is written than the tenant may have", async () => {
+    const key = await smallTenant("zeros");
+    // Neither its digest nor its end are ever looked at: they come behind what is refused.
+    const head = entry({ name: `blobs/sha256/${"0".repeat(64)}`, content: Buffer.alloc(64 * 1024 * 1024) });
+    let largest = 0;
+    const watching = setInterval(() => {
+      for (const name of kept()) largest = Math.max(largest, sizeOf(join(daemon.data_dir, "image-loads", name)));
+    }, 1);
+    try {
+      expect(await load(gzipSync(head, { level: 1 }), "zeros:1", key)).toMatchObject(QUOTA);
+    } finally {
+      clearInterval(watching);
+    }
+    expect(largest).toBeLessThanOrEqual(4 * 1024 * 1024);
     expect(kept()).toEqual([]);
   });
+
+  it("has no more room beside another load of the tenant than that leaves", async () => {
+    const key = await smallTenant("both");
+    const content = Buffer.alloc(3 * 1024 * 1024, 1);
+    const blobs = Buffer.concat([blob(content)]);
+    const first = request(`${daemon.url}/api/oci/images/load?reference=first:1`, {
+      method: "POST",
+      headers: { "x-api-key": key, "content-type": "application/x-tar" },
+    });
+    first.on("error", () => {}).on("response", (response) => response.resume());
+    first.write(blobs);
+    const sizes = () => kept().map((name) => sizeOf(join(daemon.data_dir, "image-loads", name)));
+    await eventually("the first is written", () => sizes().some((size) => size >= content.length));
+    expect(await load(tar(blob(Buffer.alloc(2 * 1024 * 1024, 2))), "second:1", key)).toMatchObject(QUOTA);
+    first.destroy();
+    await eventually("the first is gone", () => kept().length === 0);
+    const alone = await load(tar(blob(content)), "second:1", key);
+    expect(alone.body).toMatchObject({ error_code: "INVALID_ARGUMENT" });
+  });
 });
+
+/** Bytes of the files of a directory, which may go meanwhile. */
+function sizeOf(path: string): number {
+  try {
+    return readdirSync(path).reduce((sum, name) => sum + statSync(join(path, name)).size, 0);
+  } catch {
+    return 0;
+  }
+}
 
 describe("a load that ends early", () => {
   const begin = () => {

@@ -45,13 +45,19 @@ describe("an import of local files", () => {
       ...{ mirrors: new Map(), insecure: [] },
     });
     const arrivals = new ImageArrivals({ tenant_images, images, log: quietLog });
-    const imports = new ImageImports({ tenant_images, arrivals, gateway });
+    const made = new ImageImports({ tenant_images, arrivals, gateway });
+    const imports = {
+      import: async (local: Omit<LocalImage, "intake">) => {
+        const intake = await tenant_images.intake(local.tenant_id, local.reference);
+        return made.import({ ...local, intake }).finally(() => intake.release());
+      },
+    };
     const file = (bytes: Buffer, claimed: Buffer = bytes): LocalLayer => {
       const path = `${root}/${sha256(bytes).slice(7, 30)}.tar`;
       writeFileSync(path, bytes);
       return { diff_id: sha256(claimed), size_bytes: claimed.length, path };
     };
-    const image = (layers: readonly LocalLayer[], more: Partial<LocalImage> = {}): LocalImage => ({
+    const image = (layers: readonly LocalLayer[], more: Partial<LocalImage> = {}): Omit<LocalImage, "intake"> => ({
       tenant_id: "a",
       reference: REFERENCE,
       config_json: Buffer.from(

@@ -51,13 +51,19 @@ describe("a pull of uncompressed layers", () => {
       const reference = parseReference(`${registry.host}/${name}:1`);
       const { signal } = new AbortController();
       const platform = parsePlatform("linux/amd64");
+      const intake = await tenant_images.intake(tenant_id, `${registry.host}/${name}:1`);
       const source = await gateway.open({
         ...{ reference, platform, credentials: null, isOperator, policy_file, signal, onProgress: () => {} },
-        unpacked_bytes_max: await tenant_images.room(tenant_id, `${registry.host}/${name}:1`),
+        unpacked_bytes_max: intake.bytes_max,
+        onUnpacked: (bytes) => intake.layers(bytes),
       });
       const known_layers = new Set<string>();
       const destination = { tenant_id, reference: `${registry.host}/${name}:1`, event_type: "pulled" as const };
-      await arrivals.take({ ...destination, source, platform, policy_file, known_layers, signal });
+      try {
+        await arrivals.take({ ...destination, source, platform, policy_file, known_layers, intake, signal });
+      } finally {
+        intake.release();
+      }
     };
     const add = (name: string, image: MadeImage) => registry.add(name, "1", image);
     const inspect = (tenant_id: string, name: string) => tenant_images.inspect(tenant_id, `${registry.host}/${name}:1`);

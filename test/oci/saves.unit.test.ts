@@ -4,15 +4,19 @@ import type { Streamed } from "../../src/base/answer.ts";
 import { systemClock } from "../../src/base/clock.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import { temporaryFiles } from "../../src/base/reservations.ts";
 import type { Images } from "../../src/engine/ports.ts";
 import { Saves } from "../../src/oci/saves.ts";
 import type { TenantImages } from "../../src/oci/service.ts";
+import { nodeQuotas } from "../functions/node-quotas.ts";
 import { eventually } from "../support/daemon.ts";
 import { idOf } from "./tenant-images.ts";
 
 function made() {
   const state = { released: 0, failure: null as AppError | null };
+  const temporary = temporaryFiles(nodeQuotas(), 100_000);
   const tenant_images = {
+    reserveExport: (tenant_id: string) => temporary.open(tenant_id),
     exportable: async () => ({
       ...{
         reference: "docker.io/library/x:1",

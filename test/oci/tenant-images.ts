@@ -1,5 +1,6 @@
 /** Tenants' images on a store of a test, over an image store that only remembers what it keeps. */
 import { systemClock } from "../../src/base/clock.ts";
+import { temporaryFiles } from "../../src/base/reservations.ts";
 import type { Images } from "../../src/engine/ports.ts";
 import { Events } from "../../src/events/service.ts";
 import { detailsOf } from "../../src/oci/image-config.ts";
@@ -74,6 +75,8 @@ export async function makeImages(store: Store, own?: Images) {
     images: () => own ?? (port as unknown as Images),
     readDisk: () => ({ size_bytes: 100, used_bytes: state.disk_percent }),
     disk_percent_max: 90,
+    disk_free_bytes_min: 1,
+    temporary: temporaryFiles(quotas, 100_000),
     used: async () => state.used,
   });
   return { store, images, quotas, state };

@@ -90,22 +90,40 @@ describe("a prune", () => {
 describe("a nearly full disk", () => {
   const AGE = LIMITS.image_evict_age_seconds;
 
-  it("evicts images of all tenants, the least recently used first, until there is room, with an event each", async () => {
+  it("evicts images of the tenant that needs room, the least recently used first, with an event each", async () => {
     const { store, images, state, pull, left, wait } = await made();
-    for (const [i, tenant] of ["a", "b", "a", "b"].entries()) await pull(tenant, `image${i}`, `a${i}`);
+    for (const [i, tenant] of ["a", "b", "a", "b", "a"].entries()) await pull(tenant, `image${i}`, `a${i}`);
+    wait(60);
     await store.write([(await images.resolve("a", "image0")).use.statement]);
     wait(AGE);
     await images.free();
     Object.assign(state, { disk_percent: 90, percent_each: 3 });
-    await images.prune();
-    expect(await left()).toEqual(["a image0", "b image1", "a image2", "b image3"]);
+    (await images.intake("a", complete("new"))).release();
+    expect(await left()).toHaveLength(5);
     state.disk_percent = 91;
-    await images.prune();
-    // 91, 88, 85 percent; image0 was used last.
-    expect(await left()).toEqual(["a image0", "b image3"]);
+    (await images.intake("a", complete("new"), idOf("a2"))).release();
+    // 91, 88, 85 percent; image0 was used last, and image2 is needed.
+    expect(await left()).toEqual(["b image1", "a image2", "b image3"]);
     const events = await store.read("SELECT tenant_id, data FROM events WHERE data LIKE '%evicted%' ORDER BY seq");
-    expect(events.map(({ tenant_id }) => tenant_id)).toEqual(["b", "a"]);
-    expect(String(events[0]?.data)).toContain(complete("image1"));
+    expect(events.map(({ tenant_id }) => tenant_id)).toEqual(["a", "a"]);
+    expect(String(events[0]?.data)).toContain(complete("image4"));
+  });
+
+  it("evicts no other tenant's images, whoever asks, and refuses what has no room", async () => {
+    const { images, state, pull, left, wait } = await made();
+    await pull("b", "theirs", "a0");
+    await pull("default", "operators", "a1");
+    wait(AGE);
+    await images.free();
+    Object.assign(state, { disk_percent: 100, percent_each: 0 });
+    const refusal = { code: "CAPACITY_FULL", message: expect.stringContaining("disk of the image store full") };
+    await expect(images.intake("a", complete("new"))).rejects.toMatchObject(refusal);
+    expect(await left()).toEqual(["b theirs"]);
+    await images.prune();
+    expect(await left()).toEqual(["b theirs"]);
+    state.disk_percent = 98;
+    (await images.intake("a", complete("new"))).release();
+    expect(await left()).toEqual(["b theirs"]);
   });
 
   it("evicts nothing that is in use, shared, or was used a moment ago", async () => {
@@ -120,27 +138,25 @@ describe("a nearly full disk", () => {
     wait(AGE);
     await pull("a", "fresh", "a3");
     state.disk_percent = 99;
-    await images.prune();
+    const demand = async () => (await images.intake("a", complete("new"))).release();
+    await demand();
     expect(await left()).toEqual(["a contained", "b contained", "a called", "default shared", "a fresh"]);
     wait(AGE);
-    await images.prune();
+    await demand();
     expect(await left()).toEqual(["a contained", "b contained", "a called", "default shared"]);
     expect((await images.list("a", { include_digests: false }, firstPage())).items).toHaveLength(3);
   });
 
-  it("evicts an image for all tenants that have it, by its last use of any", async () => {
+  it("keeps an image that another tenant has, too: without one of its references the disk has no more room", async () => {
     const { state, images, pull, left, wait } = await made();
     await pull("a", "common", "a0");
     await pull("a", "own", "a1");
     await pull("b", "common", "a0");
     wait(AGE);
     await images.free();
-    Object.assign(state, { disk_percent: 92, percent_each: 10 });
-    await images.prune();
+    Object.assign(state, { disk_percent: 92, percent_each: 1 });
+    (await images.intake("a", complete("new"))).release();
     expect(await left()).toEqual(["a common", "b common"]);
-    state.disk_percent = 92;
-    await images.prune();
-    expect(await left()).toEqual([]);
   });
 
   it("is one that df calls so", () => {

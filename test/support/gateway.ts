@@ -78,6 +78,7 @@ export class GatewayTest {
       policy_file: null,
       unpacked_bytes_max: 1e12,
       onProgress: () => {},
+      onUnpacked: async () => {},
       signal: new AbortController().signal,
       ...options,
     });

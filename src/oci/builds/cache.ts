@@ -3,7 +3,8 @@
  * Files are subvolumes of the storage pool, which share what is the same.
  *
  * K1. A row names a subvolume that is complete. A subvolume without a row is what a crash left, and the next boot removes it.
- * K2. Least recently used entries go above the bounds of tenant and node. A row goes before its subvolume.
+ * K2. Above the bounds of tenant and node the least recently used entries of the tenant go that adds one, never those of others. A
+ *     row goes before its subvolume. A tenant has at most half of the node's.
  * K3. A mounted directory stays, whatever the bounds say, until its command has ended.
  * K4. Changes of rows and removals take turns: no entry is removed between its lookup and its use, and none is left without a row.
  */
@@ -97,6 +98,9 @@ export class BuildCache {
     const storage = this.#options.storage();
     const subvolume = ids.next(STEP);
     try {
+      // One that exceeds the tenant's bound would go at once, and take all others with it.
+      const { referenced_bytes } = await storage.usage("containers", container_id);
+      if (referenced_bytes > tenantBytes(await this.#nodeBytes())) return;
       await storage.snapshot({ kind: "containers", id: container_id }, { kind: CACHE_KIND, id: subvolume }, true, null);
       failpoint("oci.build.kept");
       // Files of earlier steps count each time: those may go before this one.
@@ -188,28 +192,39 @@ export class BuildCache {
 
   /** K2. Never rejects: what stays above the bounds is removed with the next entry. */
   async #evict(tenant_id: string): Promise<void> {
-    const { storage, log } = this.#options;
-    const each = { count: LIMITS.build_cache_entries_per_tenant_max, mb: LIMITS.build_cache_mb_per_tenant_max };
+    const { log } = this.#options;
     try {
-      const { size_mb } = await storage().statistics();
-      const mb = Math.min(LIMITS.build_cache_mb_max, Math.floor(size_mb * LIMITS.build_cache_disk_ratio));
-      await this.#shrink(await this.#rows.of(tenant_id), each);
-      await this.#shrink(await this.#rows.all(), { count: LIMITS.build_cache_entries_max, mb });
+      const node_bytes = await this.#nodeBytes();
+      const [own, all] = [await this.#rows.of(tenant_id), await this.#rows.all()];
+      const others_count = all.length - own.length;
+      const others_bytes = costOf(all) - costOf(own);
+      await this.#shrink(own, {
+        count: Math.min(LIMITS.build_cache_entries_per_tenant_max, LIMITS.build_cache_entries_max - others_count),
+        bytes: Math.min(tenantBytes(node_bytes), node_bytes - others_bytes),
+      });
     } catch (error) {
       log.warn("build cache not evicted", { error: errorText(error) });
     }
   }
 
+  /** Bytes of the entries of all tenants. */
+  async #nodeBytes(): Promise<number> {
+    const { size_mb } = await this.#options.storage().statistics();
+    return Math.min(LIMITS.build_cache_mb_max, Math.floor(size_mb * LIMITS.build_cache_disk_ratio)) * MIB;
+  }
+
   /** Removes the first of `entries`, the least recently used ones, until the rest is within its bounds. */
-  async #shrink(entries: readonly CacheEntry[], max: { readonly count: number; readonly mb: number }): Promise<void> {
-    const cost = ({ size_bytes }: CacheEntry) => size_bytes + LIMITS.build_cache_entry_bytes;
-    let [count, bytes] = [entries.length, entries.reduce((sum, entry) => sum + cost(entry), 0)];
+  async #shrink(
+    entries: readonly CacheEntry[],
+    max: { readonly count: number; readonly bytes: number },
+  ): Promise<void> {
+    let [count, bytes] = [entries.length, costOf(entries)];
     for (const entry of entries) {
-      if (count <= max.count && bytes <= max.mb * MIB) return;
+      if (count <= max.count && bytes <= max.bytes) return;
       if (entry.subvolume !== null && this.#held.has(entry.subvolume)) continue;
       await this.#remove(entry);
       count -= 1;
-      bytes -= cost(entry);
+      bytes -= costOf([entry]);
     }
   }
 
@@ -227,3 +242,10 @@ export class BuildCache {
     return toEpochSeconds(this.#options.clock.epochMs());
   }
 }
+
+const costOf = (entries: readonly CacheEntry[]): number =>
+  entries.reduce((sum, { size_bytes }) => sum + size_bytes + LIMITS.build_cache_entry_bytes, 0);
+
+/** Of the entries of one tenant. */
+const tenantBytes = (node_bytes: number): number =>
+  Math.min(LIMITS.build_cache_mb_per_tenant_max * MIB, Math.floor(node_bytes * LIMITS.build_cache_tenant_ratio));

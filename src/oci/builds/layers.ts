@@ -9,12 +9,28 @@ import { Semaphore } from "../../base/concurrency.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
-import type { Containers } from "../../engine/ports.ts";
+import type { Engine } from "../../engine/ports.ts";
+import type { Intake } from "../intake.ts";
 import type { LayerAnswer, LayerTask, MadeLayer } from "./layer-thread.ts";
 
 export interface BuiltLayer extends MadeLayer {
   readonly path: string;
 }
+
+type LayerEngine = Pick<Engine, "containers" | "storage">;
+
+interface LayerRequest {
+  /** Of the build's own. */
+  readonly directory: string;
+  readonly intake: Intake;
+  readonly signal: AbortSignal;
+}
+
+/** The tar of the engine, and the layer. */
+const COPIES = 2;
+/** What a tar needs beside the blocks of the files, and a few empty ones. */
+const EXPECTED_GROWTH = 1.1;
+const EXPECTED_BYTES = 8 * 1024 * 1024;
 
 export class BuildLayers {
   readonly #threads: Piscina<LayerTask, LayerAnswer>;
@@ -37,35 +53,63 @@ export class BuildLayers {
     this.#threads.on("error", (error) => log.error("a thread that makes layers exited", { error: errorText(error) }));
   }
 
-  /** Makes the layer of a container that does not run, in a directory of the build's own. Throws CAPACITY_FULL, IMAGE_INVALID. */
-  make(containers: Containers, id: string, directory: string, signal: AbortSignal): Promise<BuiltLayer> {
-    return this.#turns.run(() => this.#make(containers, id, directory, signal));
+  /** Makes the layer of a container that does not run. Throws QUOTA_EXCEEDED, CAPACITY_FULL, IMAGE_INVALID. */
+  make(engine: LayerEngine, id: string, of: LayerRequest): Promise<BuiltLayer> {
+    return this.#turns.run(() => this.#make(engine, id, of));
   }
 
-  async #make(containers: Containers, id: string, directory: string, signal: AbortSignal): Promise<BuiltLayer> {
+  async #make({ containers, storage }: LayerEngine, id: string, of: LayerRequest): Promise<BuiltLayer> {
+    const { directory, intake, signal } = of;
     signal.throwIfAborted();
     const source = join(directory, "difference.tar");
     const path = join(directory, "layer.tar");
-    const { bavail, bsize } = await statfs(directory);
-    const free_bytes = bavail * bsize;
-    // Both files are there at the same time.
-    const room = Math.floor((free_bytes - LIMITS.build_host_reserve_bytes) / 2);
-    if (room <= 0) {
-      const reserve = LIMITS.build_host_reserve_bytes;
-      throw new AppError("CAPACITY_FULL", `data disk full: ${free_bytes} bytes free (${reserve} bytes stay free)`, {
-        hint: "free space on the disk of the data directory",
+    const room = await roomOf(directory);
+    const { referenced_bytes } = await storage.usage("containers", id);
+    // Sparse files and shared blocks are larger in a tar: those need a second attempt.
+    const expected = Math.ceil(referenced_bytes * EXPECTED_GROWTH) + EXPECTED_BYTES;
+    const first = Math.min(expected, room, LIMITS.build_layer_bytes_max, intake.filesMax(COPIES));
+    let bytes_max = first;
+    await intake.files(bytes_max, COPIES);
+    const write = () => containers.difference({ id, file: source, bytes_max, timeout_ms: LIMITS.build_layer_ms });
+    await write().catch(async (error: unknown) => {
+      if (!(error instanceof AppError) || error.code !== "CAPACITY_FULL") throw error;
+      await rm(source, { force: true });
+      bytes_max = Math.min(room, LIMITS.build_layer_bytes_max, intake.filesMax(COPIES));
+      const isTenants = bytes_max < Math.min(room, LIMITS.build_layer_bytes_max);
+      const refused = isTenants ? tooLarge(bytes_max) : error;
+      if (bytes_max <= first) throw refused;
+      await intake.files(bytes_max, COPIES);
+      await write().catch((again: unknown) => {
+        throw again instanceof AppError && again.code === "CAPACITY_FULL" && isTenants ? refused : again;
       });
-    }
-    const bytes_max = Math.min(room, LIMITS.build_layer_bytes_max);
-    await containers.difference({ id, file: source, bytes_max, timeout_ms: LIMITS.build_layer_ms });
+    });
     signal.throwIfAborted();
     const made = await this.#threads.run({ source, target: path, bytes_max }, { signal });
     await rm(source);
     if ("failure" in made) throw new AppError(made.failure.code, made.failure.message);
+    intake.made(made.size_bytes);
     return { ...made, path };
   }
 
   async close(): Promise<void> {
     await this.#threads.destroy();
   }
+}
+
+/** Bytes that each of the two files may have, which are there at the same time. */
+async function roomOf(directory: string): Promise<number> {
+  const { bavail, bsize } = await statfs(directory);
+  const free_bytes = bavail * bsize;
+  const room = Math.floor((free_bytes - LIMITS.build_host_reserve_bytes) / COPIES);
+  if (room > 0) return room;
+  const reserve = LIMITS.build_host_reserve_bytes;
+  throw new AppError("CAPACITY_FULL", `data disk full: ${free_bytes} bytes free (${reserve} bytes stay free)`, {
+    hint: "free space on the disk of the data directory",
+  });
+}
+
+function tooLarge(bytes_max: number): AppError {
+  return new AppError("QUOTA_EXCEEDED", `the changed files are too large (limit ${bytes_max} bytes)`, {
+    hint: "delete images, or ask the operator for a higher image_mb_max",
+  });
 }

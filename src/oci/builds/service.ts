@@ -243,11 +243,12 @@ export class Builds {
     const { layers, imports, engine, clock, tenant_images } = this.#options;
     const { tenant_id, input, signal, operation_id } = context;
     const directory = join(this.#options.directory, operation_id);
-    await mkdir(directory, { recursive: true, mode: 0o700 });
+    const intake = await tenant_images.intake(tenant_id, input.reference, target.image_id);
     try {
+      await mkdir(directory, { recursive: true, mode: 0o700 });
       const root = target.steps.length === 0 && target.parent === null ? null : await build.files(target, stages);
       context.progress(95, "layer and image are made");
-      const made = root === null ? null : await layers.make(engine.containers, root.id, directory, signal);
+      const made = root === null ? null : await layers.make(engine, root.id, { directory, intake, signal });
       const layer = made?.has_entries === true ? made : null;
       failpoint("oci.build.layered");
       const found = target.image_id === null ? null : await tenant_images.inspect(tenant_id, target.image_id);
@@ -264,7 +265,7 @@ export class Builds {
         ...{ platform: machinePlatform(), created: new Date(clock.epochMs()).toISOString() },
       });
       const { image_id } = await imports.import({
-        ...{ tenant_id, reference: input.reference, event_type: "built", signal },
+        ...{ tenant_id, reference: input.reference, event_type: "built", intake, signal },
         config_json: Buffer.from(config),
         layers: [
           ...base.diff_ids.map((diff_id, i) => {
@@ -277,6 +278,7 @@ export class Builds {
       return image_id.replace(/^sha256:/, "");
     } finally {
       await rm(directory, { recursive: true, force: true });
+      intake.release();
     }
   }
 

@@ -16,9 +16,10 @@ import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { Listed, Place } from "../../base/paging.ts";
+import { type Reservation, Reservations } from "../../base/reservations.ts";
 import { Retries } from "../../base/retries.ts";
 import { type ReachedBound, Shares } from "../../base/shares.ts";
-import { type Quotas, tenantGuard } from "../../base/tenant-limits.ts";
+import { type Quotas, quotaExceeded, tenantGuard } from "../../base/tenant-limits.ts";
 import { paced } from "../../base/upload-pace.ts";
 import type { Extracted, Files, Storage } from "../../engine/ports.ts";
 import type { Guard, Store, StoredNode } from "../../store/store.ts";
@@ -54,11 +55,14 @@ interface Room {
   /** Refuses an upload that needs more. */
   readonly refusal: () => AppError;
   readonly node_mb_max: number;
+  readonly reservation: Reservation;
 }
 
 export class BuildContexts {
   readonly #options: BuildContextsOptions;
   readonly #rows: ContextRows;
+  /** Uploads that are being unpacked, against `build_context_mb_max` (B3). */
+  readonly #reserved: Reservations;
   readonly #uploads = new Shares({
     each_max: LIMITS.context_uploads_per_tenant_max,
     all_max: LIMITS.context_uploads_max,
@@ -74,6 +78,14 @@ export class BuildContexts {
     const { store, node, clock, log } = options;
     this.#options = options;
     this.#rows = new ContextRows(store, node);
+    this.#reserved = new Reservations({
+      max: (tenant_id) => {
+        const { build_context_mb_max } = options.quotas.of(tenant_id);
+        return build_context_mb_max === null ? null : build_context_mb_max * MEGABYTE;
+      },
+      used: async (tenant_id) => (await this.#rows.megabytes(tenant_id)).tenant * MEGABYTE,
+      refusal: (max_bytes) => quotaExceeded("build_context_mb_max", max_bytes / MEGABYTE, 1),
+    });
     this.#retries = new Retries({ clock, log, what: "build context", later: (_id, attempt) => attempt() });
   }
 
@@ -106,8 +118,10 @@ export class BuildContexts {
     const { ids, clock, storage } = this.#options;
     const release = this.#uploads.take(tenant_id, tooMany);
     const context_id = ids.next("ctx");
+    let reservation: Reservation | null = null;
     try {
-      const room = await this.#room(tenant_id);
+      reservation = await this.#reserved.open(tenant_id);
+      const room = await this.#room(tenant_id, reservation);
       const root = await storage().create("contexts", context_id, room.disk_mb);
       const bytes = paced(source, { clock, bytes_max: LIMITS.context_archive_bytes_max, what: "build context" });
       const { entry_count, byte_count } = await this.#unpack(tenant_id, root, bytes, room);
@@ -120,18 +134,20 @@ export class BuildContexts {
         expires_at: created_at + LIMITS.context_seconds,
       };
       const disk_mb = megabytes({ entry_count, byte_count });
-      await this.#insert({ ...record, tenant_id, disk_mb }, room.node_mb_max);
+      await reservation.reach(disk_mb * MEGABYTE);
+      await reservation.commit(() => this.#insert({ ...record, tenant_id, disk_mb }, room.node_mb_max));
       return record;
     } catch (error) {
       void this.#background.add(this.#sweep(tenant_id, context_id));
       throw error;
     } finally {
+      reservation?.release();
       release();
     }
   }
 
   /** B3. Throws QUOTA_EXCEEDED, CAPACITY_FULL. */
-  async #room(tenant_id: string): Promise<Room> {
+  async #room(tenant_id: string, reservation: Reservation): Promise<Room> {
     const { store, quotas, storage } = this.#options;
     const guards = quotas.guards(tenant_id, { build_contexts_max: 1, build_context_mb_max: 1 });
     if (guards.length > 0) {
@@ -140,16 +156,19 @@ export class BuildContexts {
     }
     const used = await this.#rows.megabytes(tenant_id);
     const node_mb_max = Math.floor((await storage().statistics()).size_mb * LIMITS.context_disk_ratio);
-    const node_mb = node_mb_max - used.node;
+    const reserved_mb = (of?: string) => Math.ceil(this.#reserved.reservedBytes(of) / MEGABYTE);
+    const node_mb = node_mb_max - used.node - reserved_mb();
     if (node_mb < 1) throw noRoom(node_mb_max);
-    const tenant_mb = (quotas.of(tenant_id).build_context_mb_max ?? Number.MAX_SAFE_INTEGER) - used.tenant;
+    const tenant_mb =
+      (quotas.of(tenant_id).build_context_mb_max ?? Number.MAX_SAFE_INTEGER) - used.tenant - reserved_mb(tenant_id);
+    if (tenant_mb < 1) throw reservation.refusal();
     const disk_mb = Math.min(LIMITS.context_disk_mb, tenant_mb, node_mb);
     const [over] = quotas.guards(tenant_id, { build_context_mb_max: disk_mb + 1 });
     const refusal = () => {
       if (disk_mb === LIMITS.context_disk_mb) return tooLarge(`limit ${disk_mb} MiB on the disk`);
       return disk_mb === tenant_mb && over !== undefined ? over.refusal() : noRoom(node_mb_max);
     };
-    return { disk_mb, refusal, node_mb_max };
+    return { disk_mb, refusal, node_mb_max, reservation };
   }
 
   async #unpack(
@@ -163,6 +182,7 @@ export class BuildContexts {
       if (done.byte_count > LIMITS.context_bytes_max)
         throw tooLarge(`limit ${LIMITS.context_bytes_max} bytes unpacked`);
       if (megabytes(done) > room.disk_mb) throw room.refusal();
+      if (!room.reservation.tryReach(megabytes(done) * MEGABYTE)) throw room.reservation.refusal();
     };
     const { files } = this.#options;
     try {

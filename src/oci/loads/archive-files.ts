@@ -7,7 +7,7 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { open, readFile, statfs } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { giveBack } from "../../base/buffer-memory.ts";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
@@ -24,14 +24,20 @@ export interface ArchiveFiles {
   readonly source: ImageSource;
 }
 
-/** Keeps the blobs of an archive in a directory. Rejects with IMAGE_INVALID, INVALID_ARGUMENT, CAPACITY_FULL. */
+interface Keeping {
+  /** Called before bytes are written, with the bytes of all blobs. Rejects if there may not be as many. */
+  readonly reserve: (bytes: number) => Promise<void>;
+  readonly signal: AbortSignal;
+}
+
+/** Keeps the blobs of an archive in a directory. Rejects with IMAGE_INVALID, INVALID_ARGUMENT, CAPACITY_FULL, and as `reserve` does. */
 export async function keepArchive(
   reader: ArchiveReader,
   directory: string,
-  signal: AbortSignal,
+  { reserve, signal }: Keeping,
 ): Promise<ArchiveFiles> {
   const sizes = new Map<string, number>();
-  const written = { unchecked_bytes: 0 };
+  const written = { bytes: 0, unchecked_bytes: 0 };
   let index: FetchedManifest | null = null;
   await checkDisk(directory);
   for (let entry = await reader.next(); entry !== null; entry = await reader.next()) {
@@ -45,7 +51,7 @@ export async function keepArchive(
     } else {
       if (sizes.has(hex)) throw invalid(`has ${name} twice`);
       sizes.set(hex, entry.size);
-      await keepBlob(reader, directory, hex, written, signal);
+      await keepBlob(reader, join(directory, hex), hex, written, { reserve, signal });
     }
     signal.throwIfAborted();
   }
@@ -80,23 +86,25 @@ async function indexOf({ size }: ArchiveEntry, reader: ArchiveReader): Promise<F
 /** A2. */
 async function keepBlob(
   reader: ArchiveReader,
-  directory: string,
+  path: string,
   hex: string,
-  written: { unchecked_bytes: number },
-  signal: AbortSignal,
+  written: { bytes: number; unchecked_bytes: number },
+  { reserve, signal }: Keeping,
 ): Promise<void> {
   const hash = createHash("sha256");
-  const file = await open(join(directory, hex), "wx", 0o600);
+  const file = await open(path, "wx", 0o600);
   try {
     for (let piece = await reader.piece(); piece !== null; piece = await reader.piece()) {
       signal.throwIfAborted();
+      written.bytes += piece.length;
+      await reserve(written.bytes);
       hash.update(piece);
       await file.writeFile(piece);
       written.unchecked_bytes += piece.length;
       giveBack(piece);
       if (written.unchecked_bytes < LIMITS.image_disk_check_bytes) continue;
       written.unchecked_bytes = 0;
-      await checkDisk(directory);
+      await checkDisk(dirname(path));
     }
   } finally {
     await file.close();

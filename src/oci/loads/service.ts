@@ -4,7 +4,8 @@
  * the manifest of the archive, so that digests stay.
  *
  * L1. Nothing of an archive is on the disk after its load. What a crash leaves goes at the next start.
- * L2. An archive has one image, for one platform or more.
+ * L2. The bytes of an archive are reserved before they are written: no image is smaller than its archive.
+ * L3. An archive has one image, for one platform or more.
  */
 import { mkdirSync, rmSync } from "node:fs";
 import { mkdir, rm } from "node:fs/promises";
@@ -20,6 +21,7 @@ import { type ReachedBound, Shares } from "../../base/shares.ts";
 import { paced } from "../../base/upload-pace.ts";
 import type { Files } from "../../engine/ports.ts";
 import type { ImageArrivals } from "../arrivals.ts";
+import type { Intake } from "../intake.ts";
 import { machinePlatform } from "../platform.ts";
 import { parseOwnReference, parseReference, referenceText } from "../reference.ts";
 import type { RegistryGateway } from "../registry/gateway.ts";
@@ -76,52 +78,67 @@ export class ImageLoads {
    * CAPACITY_FULL, TIMEOUT, and the signal's reason.
    */
   async load({ tenant_id, reference, archive, signal }: LoadRequest): Promise<string> {
-    const { directory, ids } = this.#options;
+    const { directory, ids, tenant_images } = this.#options;
     // Before the archive is read: a wrong reference costs nothing.
     if (reference !== null) parseOwnReference(reference);
     const release = this.#running.take(tenant_id, tooMany);
     const own = join(directory, ids.hex(ID_LENGTH));
+    let intake: Intake | null = null;
     try {
+      intake = await tenant_images.intake(tenant_id, null);
       await mkdir(own, { mode: 0o700 });
-      const files = await this.#keep(archive, own, signal);
+      const files = await this.#keep(archive, own, intake, signal);
       failpoint("oci.load.kept");
       const complete = referenceText(parseOwnReference(reference ?? nameOf(files.index.bytes)));
-      await this.#take(tenant_id, complete, files, signal);
+      await this.#take(tenant_id, complete, { files, intake, signal });
       return complete;
     } finally {
       await rm(own, { recursive: true, force: true });
+      intake?.release();
       release();
     }
   }
 
-  async #keep(archive: AsyncIterable<Uint8Array>, own: string, signal: AbortSignal): Promise<ArchiveFiles> {
+  async #keep(
+    archive: AsyncIterable<Uint8Array>,
+    own: string,
+    intake: Intake,
+    signal: AbortSignal,
+  ): Promise<ArchiveFiles> {
     const { clock, engine } = this.#options;
     const { image_archive_bytes_max: bytes_max, image_archive_entries_max: entries_max } = LIMITS;
     const pieces = paced(archive, { clock, bytes_max, what: "archive" });
     const reader = await engine.files.readTar(pieces, { bytes_max, entries_max });
     try {
-      return await keepArchive(reader, own, signal);
+      return await keepArchive(reader, own, { reserve: (bytes) => intake.files(bytes), signal });
     } finally {
       await reader.close();
     }
   }
 
-  async #take(tenant_id: string, reference: string, { source }: ArchiveFiles, signal: AbortSignal): Promise<void> {
+  async #take(
+    tenant_id: string,
+    reference: string,
+    { files, intake, signal }: { readonly files: ArchiveFiles; readonly intake: Intake; readonly signal: AbortSignal },
+  ): Promise<void> {
     const { tenant_images, gateway, arrivals } = this.#options;
+    const { source } = files;
     const platform = machinePlatform();
     const parsed = parseReference(reference);
     try {
       const content = await resolveImage({ source, limits: LIMITS, reference: parsed, platform });
+      await tenant_images.room(tenant_id, reference);
       const served = await gateway.openLocal({
         ...{ reference: parsed, content, source, signal },
-        unpacked_bytes_max: await tenant_images.room(tenant_id, reference),
+        unpacked_bytes_max: intake.bytes_max,
+        onUnpacked: (bytes) => intake.layers(bytes),
         onProgress: () => {},
       });
       // Whoever has the archive may load it; the policy is for registries.
       const { accepting_policy: policy_file } = served;
       const known_layers = new Set<string>();
       const destination = { tenant_id, reference, event_type: "loaded" as const };
-      await arrivals.take({ ...destination, source: served, platform, policy_file, known_layers, signal });
+      await arrivals.take({ ...destination, source: served, platform, policy_file, known_layers, intake, signal });
     } finally {
       // The reference may have named another image before, and a refused image has no row.
       void tenant_images.free();
@@ -129,7 +146,7 @@ export class ImageLoads {
   }
 }
 
-/** Returns the one name of an index (L2). A tag alone names no image. */
+/** Returns the one name of an index (L3). A tag alone names no image. */
 function nameOf(bytes: Buffer): string {
   const parsed = Index.safeParse(jsonOf(bytes));
   if (!parsed.success) throw new AppError("IMAGE_INVALID", "the archive has an invalid index.json");

@@ -61,6 +61,8 @@ interface ServeRequest {
   readonly reference: ImageReference;
   /** Of all layers together, uncompressed. Above it the pull fails with QUOTA_EXCEEDED. */
   readonly unpacked_bytes_max: number;
+  /** Called before bytes of layers are given to buildah, with those of all layers. Rejects if there may not be as many. */
+  onUnpacked(bytes: number): Promise<void>;
   onProgress(progress: PullProgress): void;
   readonly signal: AbortSignal;
 }
@@ -170,7 +172,7 @@ export class RegistryGateway {
 
   async #serve(request: ServeRequest, { content, source, served, isTrusted, over }: Served): Promise<PullSource> {
     const { clock, ids, checker, directory, disks } = this.#options;
-    const { reference, onProgress, unpacked_bytes_max } = request;
+    const { reference, onProgress, onUnpacked, unpacked_bytes_max } = request;
     checkRoom(content.layers, unpacked_bytes_max);
     const secret = ids.hex(SECRET_LENGTH);
     const server = new PullServer({
@@ -185,6 +187,7 @@ export class RegistryGateway {
         unpacked_bytes_max,
         secret,
         onProgress,
+        onUnpacked,
       },
       signal: AbortSignal.any([request.signal, over.signal]),
     });

@@ -4,7 +4,8 @@
  * P1. It serves the manifest and the configuration that are in memory, and the layers of that manifest. All else is missing.
  * P2. A layer streams from its source through its check to buildah. Its last piece leaves after the check passed, so buildah
  *     never has a whole layer that failed.
- * P3. The first failure is kept, and ends everything: each later request is denied.
+ * P3. Bytes of layers are reserved before buildah gets them, those of all layers that stream at once together.
+ * P4. The first failure is kept, and ends everything: each later request is denied.
  */
 import { once } from "node:events";
 import { statfs } from "node:fs/promises";
@@ -44,6 +45,8 @@ export interface PullServerOptions {
   /** Ends the pull from outside, which is no failure of it. */
   readonly signal: AbortSignal;
   onProgress(progress: PullProgress): void;
+  /** P3. */
+  onUnpacked(bytes: number): Promise<void>;
 }
 
 const OCTETS = "application/octet-stream";
@@ -58,6 +61,8 @@ export class PullServer {
   readonly #done = new Map<string, number>();
   readonly #requests = new Map<string, number>();
   readonly #passed = new Map<string, number>();
+  /** By digest: bytes that buildah may have of each layer (P3). */
+  readonly #given = new Map<string, number>();
   /** Bytes since the last look at the disks. */
   #unchecked_bytes = 0;
   #reported_ms = Number.NEGATIVE_INFINITY;
@@ -101,6 +106,7 @@ export class PullServer {
   /** Reads a layer and checks it like one that buildah takes, and keeps nothing of it. Rejects with what is wrong. */
   async prove(layer: LayerDescriptor): Promise<void> {
     try {
+      this.#given.set(layer.digest, 0);
       const check = this.#open(layer, null);
       await this.#checked(check, async () => {
         for await (const chunk of this.#read(layer)) await check.write(chunk);
@@ -159,7 +165,18 @@ export class PullServer {
       throw new AppError("REGISTRY_FAILED", `layer ${digest} failed ${limits.registry_layer_requests_max} times`);
     }
     const body = new LayerBody(response, served.isPlain ? null : size);
-    const check = this.#open(layer, served.isPlain ? (bytes, onSent) => body.take(bytes, onSent) : null);
+    const giving = { last: Promise.resolve() };
+    this.#given.set(digest, 0);
+    const give: TakePiece = (bytes, onSent) => {
+      giving.last = giving.last
+        .then(() => this.#reserve(digest, bytes.length))
+        .then(() => body.take(bytes, onSent))
+        .catch((error) => {
+          this.fail(error);
+          check.abort();
+        });
+    };
+    const check = this.#open(layer, served.isPlain ? give : null);
     const left = { isSo: false };
     const leave = () => {
       left.isSo = true;
@@ -170,11 +187,15 @@ export class PullServer {
       await this.#checked(check, async () => {
         for await (const chunk of this.#read(layer)) {
           await check.write(chunk);
+          if (!served.isPlain) await this.#reserve(digest, chunk.length);
           if (!served.isPlain) body.take(chunk);
           if (!served.isPlain) await body.room();
           if (left.isSo) return;
         }
-        await this.#conclude(layer, check);
+        await this.#conclude(layer, check, async () => {
+          await giving.last;
+          if (this.failure !== null) throw this.failure;
+        });
         response.off("close", leave);
         body.end();
         this.#report(true);
@@ -199,6 +220,12 @@ export class PullServer {
         `no disk space for the image (${limits.image_disk_free_bytes_min} bytes stay free)`,
       );
     }
+  }
+
+  /** P3. */
+  async #reserve(digest: string, bytes: number): Promise<void> {
+    this.#given.set(digest, (this.#given.get(digest) ?? 0) + bytes);
+    await this.#options.onUnpacked(this.#given.values().reduce((sum, one) => sum + one, 0));
   }
 
   #open(layer: LayerDescriptor, take: TakePiece | null): LayerCheck {
@@ -227,11 +254,18 @@ export class PullServer {
     }
   }
 
-  async #conclude({ digest, diff_id }: LayerDescriptor, check: LayerCheck): Promise<void> {
+  async #conclude(
+    { digest, diff_id }: LayerDescriptor,
+    check: LayerCheck,
+    given: () => Promise<void> = async () => {},
+  ): Promise<void> {
     const found = await check.end();
+    await given();
     if (found.diff_id !== diff_id) {
       throw new AppError("IMAGE_INVALID", `layer ${digest} differs from its diff_id in the configuration of the image`);
     }
+    // The holes of sparse files, and layers that buildah unpacks, are more than what was given.
+    await this.#reserve(digest, Math.max(0, found.unpacked_bytes - (this.#given.get(digest) ?? 0)));
     this.#passed.set(digest, found.unpacked_bytes);
     if (this.#unpackedLeft() < 0) {
       const { unpacked_bytes_max } = this.#options;
