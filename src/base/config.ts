@@ -326,7 +326,6 @@ function portRange(read: (name: SettingName) => string): PortRange {
 }
 
 const DOMAIN = /^(?=.{1,200}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
-const DEFAULT_PORTS = { http: 80, https: 443 } as const;
 
 /** A plain domain is served as it is; a URL names the scheme and port of what stands in front. */
 function servicesDomain(read: (name: SettingName) => string): ServicesDomain | null {
@@ -337,7 +336,7 @@ function servicesDomain(read: (name: SettingName) => string): ServicesDomain | n
   const isUsable = DOMAIN.test(name) && !isIPv4(name) && (given === null || (given > 0 && given <= 65_535));
   if (!isUsable || (scheme === undefined && given !== null)) refuse("services_domain", text);
   if (scheme === undefined) return { name, scheme: "http", port: null };
-  return { name, scheme: scheme as "http" | "https", port: given ?? DEFAULT_PORTS[scheme as "http" | "https"] };
+  return { name, scheme: scheme as "http" | "https", port: given ?? (scheme === "https" ? 443 : 80) };
 }
 
 function servicesConfig(read: (name: SettingName) => string, console_port: number): ServicesConfig | null {

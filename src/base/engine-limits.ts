@@ -1,4 +1,4 @@
-/** The bounds of starts, removals, adoption and the launcher, a part of LIMITS. */
+/** The bounds of starts, removals, adoption, logs and the launcher, a part of LIMITS. */
 import { DIAGNOSIS_LIMITS } from "./diagnosis-limits.ts";
 import { GPU_LIMITS } from "./gpu-limits.ts";
 
@@ -62,4 +62,23 @@ export const ENGINE_LIMITS = {
   launcher_retry_ms_max: 5_000,
   /** Attempts at work that needs the launcher, each with another one: a launcher that dies again and again has a cause. */
   launcher_attempts_max: 3,
+  /** A container's log: files in a ring and the bytes of one, as runtimes/minit/protocol.h has them. */
+  log_segments: 4,
+  log_segment_bytes_max: 4 * 1024 * 1024,
+  /**
+   * Disk for the log and the exit record of a container, in MiB: twice its segments, since the disk writes a changed block
+   * elsewhere before it frees the old one.
+   */
+  log_disk_mb: 33,
+  /** Lines of one answer about a log: its bytes are bounded by the ring. */
+  log_lines_max: 10_000,
+  /** Logs that are looked at at once, each a segment in memory, and requests that wait for their turn. */
+  log_reads_max: 4,
+  log_reads_waiting_max: 1_000,
+  /** Followers of logs, each of which holds log_segments files open, and streams of commands. */
+  streams_max: 1_024,
+  /** What a follower reads at a time, and how often it looks: at most and at least. */
+  log_read_bytes: 256 * 1024,
+  log_poll_ms_min: 20,
+  log_poll_ms_max: 200,
 } as const;

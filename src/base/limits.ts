@@ -341,25 +341,6 @@ export const LIMITS = {
   stdin_frame_bytes_max: 64 * 1024,
   /** A command that was killed and of which nothing is heard for this long: its connection is closed instead. */
   exec_kill_ms: 2_000,
-  /** A container's log: files in a ring and the bytes of one, as runtimes/minit/protocol.h has them. */
-  log_segments: 4,
-  log_segment_bytes_max: 4 * 1024 * 1024,
-  /**
-   * Disk for the log and the exit record of a container, in MiB: twice its segments, since the disk writes a changed block
-   * elsewhere before it frees the old one.
-   */
-  log_disk_mb: 33,
-  /** Lines of one answer about a log: its bytes are bounded by the ring. */
-  log_lines_max: 10_000,
-  /** Logs that are looked at at once, each a segment in memory, and requests that wait for their turn. */
-  log_reads_max: 4,
-  log_reads_waiting_max: 1_000,
-  /** Followers of logs, each of which holds log_segments files open, and streams of commands. */
-  streams_max: 1_024,
-  /** What a follower reads at a time, and how often it looks: at most and at least. */
-  log_read_bytes: 256 * 1024,
-  log_poll_ms_min: 20,
-  log_poll_ms_max: 200,
   /** Starts and removals that may wait for a worker thread. */
   engine_tasks_max: 12_000,
   ...NETWORK_LIMITS,
