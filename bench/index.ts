@@ -13,6 +13,7 @@ import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { PROJECT_DIR } from "../src/installation/paths.js";
 import { benchArchive } from "./archive.ts";
+import { benchAttacks } from "./attacks.ts";
 import { benchBurst } from "./burst.ts";
 import { machineMs } from "./clock.ts";
 import { benchCodeCalls } from "./code-calls.ts";
@@ -86,6 +87,14 @@ const BENCHES: Readonly<Record<string, () => Promise<Section>>> = {
       instances_per_function: 10,
       warmup_ms: 500,
       length_ms: size(4_000, 2_500),
+    }),
+  attacks: () =>
+    benchAttacks({
+      rounds_count: size(5, 1),
+      warmup_ms: 500,
+      length_ms: size(4_000, 2_500),
+      blob_mb: 1_024,
+      streams_count: 128,
     }),
   restart: () => benchRestart({ samples_count: size(10, 3) }),
   "restart-under-load": () =>

@@ -358,6 +358,8 @@ export const LIMITS = {
   file_group_rest_ms: 1_000,
   /** What one transfer may hold in either direction between a fast side and a slow one. */
   file_buffer_bytes: 512 * 1024,
+  /** Bytes that the transfers of one tenant move in one turn of the event loop: some tenths of a millisecond. */
+  file_turn_bytes: 256 * 1024,
   /** Requests of one transfer whose answers are awaited: an archive of small files sends them without waiting for each. */
   file_calls_max: 64,
   /** A helper that moves nothing for so long while it is waited for has failed. A disk may be busy for seconds. */

@@ -14,6 +14,7 @@ import { constants } from "node:os";
 import type { CancelTimer, Clock } from "../../base/clock.ts";
 import { AppError, type ErrorCode, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { type TransferTurn, UNBOUNDED_TURN } from "../../base/transfer-turns.ts";
 import { FRAME_HEAD_BYTES } from "../minit/frames.ts";
 import type { FilePath } from "../ports/files.ts";
 
@@ -183,6 +184,7 @@ interface Call {
 
 export class FileConnection {
   readonly #socket: Socket;
+  readonly #turn: TransferTurn;
   readonly #clock: Clock;
   readonly #calls = new Map<number, Call>();
   /** The incoming frame: its head, then its body. */
@@ -200,8 +202,9 @@ export class FileConnection {
   #unread_bytes = 0;
   #waiting: PromiseWithResolvers<void> | null = null;
 
-  private constructor(socket: Socket, clock: Clock) {
+  private constructor(socket: Socket, clock: Clock, turn: TransferTurn) {
     this.#socket = socket;
+    this.#turn = turn;
     this.#clock = clock;
     socket.on("drain", () => this.#changed());
     socket.on("error", (error) => {
@@ -211,7 +214,7 @@ export class FileConnection {
   }
 
   /** Rejects with INTERNAL when nobody listens at `path`. */
-  static connect(path: string, clock: Clock): Promise<FileConnection> {
+  static connect(path: string, clock: Clock, turn: TransferTurn = UNBOUNDED_TURN): Promise<FileConnection> {
     let take = (_: Buffer) => {};
     const callback = (bytes: number, buffer: Uint8Array) => {
       take(Buffer.from(buffer.buffer, buffer.byteOffset, bytes));
@@ -224,7 +227,7 @@ export class FileConnection {
       socket.once("error", refused);
       socket.once("connect", () => {
         socket.off("error", refused);
-        const connection = new FileConnection(socket, clock);
+        const connection = new FileConnection(socket, clock, turn);
         take = (bytes) => connection.#take(bytes);
         resolve(connection);
       });
@@ -284,12 +287,17 @@ export class FileConnection {
 
   /** True if more may be written now; if not, wait for `room`. */
   get hasRoom(): boolean {
+    return !this.#turn.isSpent && this.#isTaken;
+  }
+
+  /** True while the helper takes what it is sent. */
+  get #isTaken(): boolean {
     return this.#socket.writableLength < LIMITS.file_buffer_bytes && this.#calls.size < LIMITS.file_calls_max;
   }
 
   /** Resolves when there is room again, or the connection has ended. */
   async room(): Promise<void> {
-    while (this.isOpen && !this.hasRoom) await this.#change();
+    while (this.isOpen && !this.hasRoom) await (this.#isTaken ? this.#turn.take(0) : this.#change());
   }
 
   /** The ENTRY and BYTES frames of a request as they are taken; a reader that stops early ends the connection. */
@@ -316,6 +324,7 @@ export class FileConnection {
         const frame = frames.shift();
         if (frame !== undefined) {
           this.#unread(-weight(frame));
+          await this.#turn.take(weight(frame));
           yield frame;
         } else if (isOver) {
           if (error !== null) throw error;
@@ -331,6 +340,7 @@ export class FileConnection {
   }
 
   #write(bytes: Uint8Array, sent?: () => void): void {
+    this.#turn.count(bytes.length);
     // Requests of one turn of the event loop leave in one write: archives of small files send little else.
     if (this.#socket.writableCorked === 0) {
       this.#socket.cork();

@@ -13,6 +13,7 @@ import type { Clock } from "../../base/clock.ts";
 import { AppError, invariant } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { type ReachedBound, Shares } from "../../base/shares.ts";
+import { type TransferTurn, TransferTurns } from "../../base/transfer-turns.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 import type { ArchiveBounds, ArchiveReader } from "../ports/archives.ts";
 import type {
@@ -51,6 +52,8 @@ export interface HelperOptions {
   /** Unix socket on which the helper listens until somebody connects. */
   readonly socket_path: string;
   readonly clock: Clock;
+  /** The tenant's share of the daemon's thread; absent: it is not bounded. */
+  readonly turn?: TransferTurn;
   /** Owner 0 inside is this outside. */
   readonly uid_base?: number;
 }
@@ -149,7 +152,7 @@ export class HelperSession implements FileSession {
 
   /** Starts the helper and connects. Rejects with NOT_FOUND when there is no such tree. */
   static async open(options: HelperOptions): Promise<HelperSession> {
-    const { launcher, minit, root, socket_path, clock, uid_base = 0 } = options;
+    const { launcher, minit, root, socket_path, clock, turn, uid_base = 0 } = options;
     const argv = [minit, "files", root, String(uid_base)];
     const started = await launcher.spawn({ argv, timeout_ms: START_TIMEOUT_MS, listen_paths: [socket_path] });
     try {
@@ -157,7 +160,7 @@ export class HelperSession implements FileSession {
       if (started.exit_code !== 0 || started.timed_out) {
         throw new AppError("INTERNAL", `no file helper for ${root}: ${started.stderr.trim()}`);
       }
-      return new HelperSession(await FileConnection.connect(socket_path, clock), Number(started.stdout));
+      return new HelperSession(await FileConnection.connect(socket_path, clock, turn), Number(started.stdout));
     } finally {
       await unlink(socket_path).catch(() => {});
     }
@@ -356,6 +359,7 @@ export interface HelperGroups {
 export class FileSessions implements Files {
   readonly #options: FileSessionsOptions;
   readonly #shares = new Shares({ each_max: LIMITS.file_sessions_per_tenant_max, all_max: LIMITS.file_sessions_max });
+  readonly #turns = new TransferTurns();
   #next_number = 1;
 
   constructor(options: FileSessionsOptions) {
@@ -403,7 +407,15 @@ export class FileSessions implements Files {
     const { withLauncher, minit, directory, clock } = this.#options;
     const begin = (launcher: Spawner) => {
       const socket_path = join(directory, `files-${this.#next_number++}.sock`);
-      return HelperSession.open({ launcher, minit, root, socket_path, clock, uid_base });
+      return HelperSession.open({
+        launcher,
+        minit,
+        root,
+        socket_path,
+        clock,
+        uid_base,
+        turn: this.#turns.of(tenant_id),
+      });
     };
     try {
       const session = await (mounter === null ? withLauncher(begin) : begin(mounter));
