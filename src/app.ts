@@ -122,13 +122,14 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const started_ms = clock.monotonicMs();
   const started_at = toEpochSeconds(clock.epochMs());
 
-  hideDirectories([config.data_dir, config.image_dir, config.run_dir, RUN_DIR, ...SOURCE_DIRS]);
   makeDirectory(config.data_dir);
   for (const name of lockNames(config)) {
     await takeLock(name, `data directory in use by another hearth daemon: ${config.data_dir}`);
   }
   const { store, events, keys, logins, operator_key, cursors, lease_secret, new_key, node, start_number, ...opened } =
     await openState(base);
+  // Complaints about the start itself are the operator's.
+  hideDirectories([config.data_dir, config.image_dir, config.run_dir, RUN_DIR, ...SOURCE_DIRS]);
   const engine = makeEngine(base);
   undo.add(() => engine.shutdown());
   const reserved = await new ContainerRows(store, node).reservedAddresses();

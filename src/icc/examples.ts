@@ -72,7 +72,7 @@ api "/api/icc/inbox/$id?include_message=true" |
   example(
     "Answer requests with a function",
     "A binding calls a function for each message of a queue, and with reply sends its result to the sender.",
-    USE,
+    [...USE, "invoke"],
     `
 fn=$(api /api/functions -d '{"name": "guide-upper", "handler": "tr a-z A-Z"}' | get id)
 trap 'api "/api/functions/$fn" -X DELETE >/dev/null' EXIT

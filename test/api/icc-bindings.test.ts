@@ -22,7 +22,8 @@ interface Call {
 const calls = async (function_id: string): Promise<Call[]> =>
   (await get(`/api/functions/${function_id}/invocations?limit=500`)).invocations;
 const states = async (inbox: string) =>
-  (await get(`/api/icc/inbox/${inbox}?limit=1000`)).messages.map((one: { state: string }) => one.state);
+  // A queue has no inbox before its first message.
+  ((await get(`/api/icc/inbox/${inbox}?limit=1000`)).messages ?? []).map((one: { state: string }) => one.state);
 const allAcked = (inbox: string, count: number) =>
   eventually(`${count} messages of ${inbox} are acked`, async () => {
     const seen = await states(inbox);
