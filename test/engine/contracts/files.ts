@@ -361,7 +361,11 @@ export function filesContract(make: () => Promise<TreeGround>): void {
     const openFor = (tenant_id: string) => tree.ground.files.open(tenant_id, tree.root, 0);
     const all = await Promise.all(Array.from({ length: share }, () => openFor("one")));
     expect(await codeOf(openFor("one"))).toBe("CONCURRENCY_LIMIT");
-    all.push(...(await Promise.all(Array.from({ length: LIMITS.file_sessions_max - share }, () => openFor("other")))));
+    const left = LIMITS.file_sessions_max - share;
+    const others = Array.from({ length: left }, (_, i) =>
+      openFor(i < share ? "other" : `other-${Math.floor(i / share)}`),
+    );
+    all.push(...(await Promise.all(others)));
     expect(await codeOf(openFor("third"))).toBe("CAPACITY_FULL");
     all[0]?.close();
     all[0]?.close();
