@@ -54,7 +54,8 @@ export function credentialOf(
   if (typeof key === "string" && key !== "") return key;
   const bearer = authorization === undefined ? undefined : /^bearer +(\S+)$/i.exec(authorization)?.[1];
   if (bearer !== undefined) return bearer;
-  throw new AppError("UNAUTHORIZED", "missing credential", {
+  const isOther = authorization !== undefined && authorization !== "";
+  throw new AppError("UNAUTHORIZED", isOther ? "Authorization: not a bearer credential" : "missing credential", {
     hint: "send the key as 'X-Api-Key: <key>' or 'Authorization: Bearer <key>'",
   });
 }

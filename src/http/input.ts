@@ -134,10 +134,16 @@ function parseText(body: Buffer): unknown {
   try {
     return JSON.parse(body.toString());
   } catch (cause) {
-    const position = /at position (\d+)/.exec(errorText(cause))?.[1];
-    const where = position === undefined ? "unexpected end" : `unexpected text at byte ${position}`;
-    throw new AppError("INVALID_JSON", `invalid JSON in the body: ${where}`);
+    throw new AppError("INVALID_JSON", `invalid JSON in the body: ${faultOf(body.toString(), errorText(cause))}`);
   }
+}
+
+/** Says where V8 stopped. It gives no position for a wrong first character of a value, and otherwise one in characters. */
+function faultOf(text: string, told: string): string {
+  const position = /at position (\d+)/.exec(told)?.[1];
+  if (told.startsWith("Unexpected end") || Number(position) >= text.length) return "unexpected end";
+  if (position === undefined) return "unexpected text in the place of a value";
+  return `unexpected text at byte ${Buffer.byteLength(text.slice(0, Number(position)))}`;
 }
 
 /** Fields whose values never appear in an error text. */

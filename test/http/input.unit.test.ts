@@ -136,6 +136,22 @@ describe("parseJson", () => {
     }
   });
 
+  it.each([
+    ["hello", "unexpected text in the place of a value"],
+    ["payload=x", "unexpected text in the place of a value"],
+    ['{"a": True}', "unexpected text in the place of a value"],
+    ["[1,]", "unexpected text in the place of a value"],
+    ["{'a':1}", "unexpected text at byte 1"],
+    ['{"é":1,}', "unexpected text at byte 8"],
+    ['{"a":1}}', "unexpected text at byte 7"],
+    ['{"a":1', "unexpected end"],
+    ['{"a":', "unexpected end"],
+    ['{"a', "unexpected end"],
+    ["nul", "unexpected end"],
+  ])("says what is wrong with %s", (text, fault) => {
+    expect(() => parseJson(Buffer.from(text))).toThrow(`invalid JSON in the body: ${fault}`);
+  });
+
   it("refuses invalid UTF-8", () => {
     const cut = Buffer.concat([Buffer.from('{"a":"'), Buffer.from([0xc3]), Buffer.from('"}')]);
     expect(() => parseJson(cut)).toThrow(expect.objectContaining({ code: "INVALID_JSON" }));

@@ -158,16 +158,18 @@ describe("credentials", () => {
 
   it("that are missing or wrong are answered 401 with WWW-Authenticate, two of them 400", async () => {
     const { fetch } = await serve(basic);
-    const all: Record<string, string>[] = [
-      {},
-      { "x-api-key": "wrong" },
-      { authorization: "Basic eDp5" },
-      { "x-api-key": `${KEY} x` },
+    const all: [Record<string, string>, string][] = [
+      [{}, "missing credential"],
+      [{ "x-api-key": "wrong" }, "invalid"],
+      [{ authorization: "Basic eDp5" }, "Authorization: not a bearer credential"],
+      [{ authorization: KEY }, "Authorization: not a bearer credential"],
+      [{ "x-api-key": `${KEY} x` }, "invalid"],
     ];
-    for (const headers of all) {
+    for (const [headers, error] of all) {
       const answer = await fetch("/api/things/x", { headers });
       expect([answer.status, answer.headers.get("www-authenticate")]).toEqual([401, 'Bearer realm="hearth"']);
-      expect(await answer.json()).toMatchObject({ error_code: "UNAUTHORIZED" });
+      const told = { error_code: "UNAUTHORIZED", error: expect.stringContaining(error) };
+      expect(await answer.json()).toMatchObject(told);
     }
     const two = await fetch("/api/things/x", { headers: { "x-api-key": KEY, authorization: `Bearer ${KEY}` } });
     expect(two.status).toBe(400);
