@@ -38,6 +38,14 @@ describe("run", () => {
     // It may be meant as an image.
     const hint = "if alpine:3.20 is an image: hearth run --rm --image alpine:3.20 --oci -- ls -l\n";
     expect(await run("alpine:3.20", "ls", "-l")).toEqual({ code: 127, out: "", err: `${why("alpine:3.20")}${hint}` });
+    // Also where nobody waits for its end: at the start, and in a log that has nothing else.
+    const behind = await hearth("run", "-d", "--name", "behind", "--", "/no/such");
+    expect(behind).toEqual({ code: 127, out: expect.stringMatching(/^behind is exited/), err: why("/no/such") });
+    for (const words of [["start"], ["logs"], ["logs", "-f"], ["logs", "--json"]]) {
+      const told = await hearth(...words, "behind");
+      expect([words, told.code, told.err]).toEqual([words, words[0] === "start" ? 127 : 0, why("/no/such")]);
+    }
+    await hearth("rm", "behind");
   });
 
   it("exits as shells do where a further command cannot be started, and says why", async () => {

@@ -121,6 +121,17 @@ export async function followToEnd(
   return record;
 }
 
+/** Writes why the container could not be started, or was stopped by the daemon, if it was: no log has that. */
+export function reportError(
+  terminal: Session["terminal"],
+  { error_message }: Pick<ContainerRecord, "error_message">,
+): void {
+  if (error_message === null) return;
+  const isUnhealthy = error_message.startsWith("unhealthy:");
+  const what = isUnhealthy ? "the container was stopped" : "the container could not be started";
+  terminal.err(`hearth: ${what}: ${visible(error_message)}\n`);
+}
+
 /** A line as it was written, on the stream that it was written to. */
 export function pass(session: Session, { stream, message, partial }: Entry): void {
   const end = partial ? "" : "\n";
@@ -148,12 +159,14 @@ export async function containerLogs(session: Session, [name = ""]: Words, flags:
   if (flags.follow === true) {
     session.interrupt_exit_code = EXIT.success;
     const limit = query.limit ?? LIMITS.log_lines_default;
-    await followToEnd(session, params.container_id, { limit, since: query.since, print });
+    const record = await followToEnd(session, params.container_id, { limit, since: query.since, print });
+    if (record !== null) reportError(session.terminal, record);
     return;
   }
   const answer = await session.client().request("GET /api/containers/:container_id/logs", { params, query });
   if (isJson) session.show(answer, () => "");
   else for (const entry of answer.logs) print(entry);
+  reportError(session.terminal, await session.client().request("GET /api/containers/:container_id", { params }));
 }
 
 /** `10m` is so long ago; anything else is a moment for the API. */

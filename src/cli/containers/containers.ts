@@ -11,6 +11,7 @@ import { bytes, relative, span } from "../output/time.ts";
 import { EXIT, Failure } from "../session/failure.ts";
 import { readList } from "../session/pages.ts";
 import type { ContainerRecord, Flags, Session, Words } from "../session/session.ts";
+import { reportError } from "./container-log.ts";
 
 const STATE_FORMATS: Readonly<Record<ContainerRecord["state"], Format>> = {
   created: "dim",
@@ -112,6 +113,9 @@ export async function start(session: Session, names: Words): Promise<void> {
     if (operation_id !== null) await succeeded(session, operation_id, `starting ${name}`);
     const record = await client.request("GET /api/containers/:container_id", { params });
     session.show(record, () => sentence(session, record));
+    if (record.state !== "exited" || record.error_message === null) continue;
+    reportError(session.terminal, record);
+    process.exitCode = record.exit_code ?? EXIT.refused;
   }
 }
 

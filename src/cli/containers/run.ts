@@ -9,7 +9,7 @@ import { FIRST_USE_TIMEOUT_MS, profilesOf, withBuild } from "../profiles/first-u
 import { EXIT, usage } from "../session/failure.ts";
 import type { ContainerRecord, Flags, Session, Words } from "../session/session.ts";
 import type { PublishedPort } from "../session/verb.ts";
-import { followToEnd, pass } from "./container-log.ts";
+import { followToEnd, pass, reportError } from "./container-log.ts";
 import { sentence } from "./containers.ts";
 import type { WantedGpus } from "./gpus.ts";
 
@@ -113,7 +113,11 @@ export async function run(session: Session, words: Words, flags: Flags): Promise
   const doing = `creating ${visible(name)}`;
   const made = done(await withBuild(session, profiles, doing, asked));
   if (!isTerminal && (flags.detach === true || (command.length === 0 && flags.rm !== true))) {
-    return session.show(made, () => sentence(session, made));
+    session.show(made, () => sentence(session, made));
+    if (made.error_message === null) return;
+    process.exitCode = exitCode(session, made);
+    if (fields.image === undefined) hintAtImage(session, command, flags);
+    return;
   }
   try {
     const inside = [...(fields.entrypoint ?? []), ...command];
@@ -191,9 +195,6 @@ async function inFront(session: Session, { container_id, name }: ContainerRecord
 function exitCode({ terminal }: Session, record: ContainerRecord | null): number {
   if (record === null) terminal.err("hearth: the container was deleted\n");
   if (record?.oom_killed === true) terminal.err("hearth: the container ran out of memory\n");
-  const error_message = record?.error_message ?? null;
-  const isUnhealthy = error_message?.startsWith("unhealthy:") === true;
-  const what = isUnhealthy ? "the container was stopped" : "the container could not be started";
-  if (error_message !== null) terminal.err(`hearth: ${what}: ${visible(error_message)}\n`);
+  if (record !== null) reportError(terminal, record);
   return record?.exit_code ?? EXIT.refused;
 }
