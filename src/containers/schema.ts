@@ -59,6 +59,9 @@ export function parseMount(value: string): { readonly volume: string; readonly t
 
 const mount = textBytes(LIMITS.path_bytes_max)
   .refine((value) => parseMount(value) !== null, { error: "must be <volume-name>:<absolute path>" })
+  .refine((value) => !(parseMount(value)?.target ?? "").includes(":"), {
+    error: "must not have ':' in the target: options such as ':ro' are not supported",
+  })
   .refine((value) => isMountTarget(parseMount(value)?.target ?? "/"), {
     error: `must not have a target at or below ${MOUNT_REFUSED.join(", ")}`,
   });

@@ -294,6 +294,8 @@ describe("a container", () => {
     [{ name: "x", volumes: ["v:/"] }, 400],
     [{ name: "x", volumes: ["v:/data/../etc"] }, 400],
     [{ name: "x", volumes: ["v:/data", "w:/data/more"] }, 400],
+    [{ name: "x", volumes: ["v:/data:ro"] }, 400],
+    [{ name: "x", volumes: ["v:/data:rw,z"] }, 400],
     [{ name: "x", volumes: ["/etc:/data"] }, 404],
     [{ name: "x", volumes: ["none:/data"] }, 404],
     [{ name: "x", environment: { LD_PRELOAD: "/x.so" } }, 400],
