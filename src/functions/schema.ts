@@ -16,6 +16,7 @@ import {
   newName as name,
   nextCursor as next_cursor,
   refused,
+  resourceName,
   secretEnvironment,
   secretName,
   text,
@@ -215,7 +216,8 @@ export type CreateFunction = z.output<typeof createFunction>;
 /** A partial record: what is absent stays as it is, null clears. The name is a function's for good. */
 export const updateFunction = z
   .object({
-    name: name.optional().describe(ABOUT.name),
+    // Not changeable: the name of an earlier version may have the form of an id.
+    name: resourceName.optional().describe(ABOUT.name),
     cluster_id: clusterId,
     description: text(LIMITS.description_length_max).nullish().describe(ABOUT.description),
     handler: textBytes(LIMITS.handler_bytes_max).optional().describe(ABOUT.handler),

@@ -6,6 +6,7 @@ import { connect } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { socketPathOf } from "../support/container-socket.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
+import { plant } from "../support/planted.ts";
 import { SnapshotUser } from "../support/snapshots.ts";
 import { TerminalTab } from "../support/socket.ts";
 
@@ -347,6 +348,41 @@ describe("a name of a container", () => {
       const { container_id } = await user.ok("POST", "/api/containers", { name });
       await user.ok("DELETE", `/api/containers/${container_id}`);
     }
+  });
+});
+
+describe("a name of the form of an id from an earlier version", () => {
+  it("stays usable by a container, a volume and a function, whose whole record may be sent back", async () => {
+    const digits = "1".repeat(16);
+    const [ctr, vol, fn] = [`ctr_${digits}`, `vol_${digits}`, `fn_${digits}`];
+    await user.ok("POST", "/api/volumes", { name: "old" });
+    const { container_id } = await user.ok("POST", "/api/containers", { name: "old", volumes: ["old:/old"] });
+    const { id } = await user.ok("POST", "/api/functions", { name: "old", handler: "cat" });
+    plant(
+      daemon,
+      { sql: "UPDATE containers SET name = ? WHERE name = 'old'", args: [ctr] },
+      { sql: "UPDATE volumes SET name = ? WHERE name = 'old'", args: [vol] },
+      { sql: "UPDATE functions SET name = ? WHERE name = 'old'", args: [fn] },
+    );
+    expect(await user.ok("GET", `/api/containers/${ctr}`)).toMatchObject({ container_id, name: ctr });
+    expect(await user.ok("GET", `/api/containers/by-name/${ctr}`)).toMatchObject({ container_id, found: true });
+    await user.ok("POST", `/api/volumes/${vol}/files`, { path: "x", content: "eA==" });
+    const read = { command: ["cat", "/old/x"], targets: { container_ids: [ctr] } };
+    expect((await user.ok("POST", "/api/icc/exec/broadcast", read)).results).toMatchObject([{ stdout: "x" }]);
+    const named = { volume_mode: "include_named", volumes: [vol] };
+    expect(await user.take(ctr, named)).toMatchObject({ volumes: [{ name: vol }], source_container_name: ctr });
+    // A copy without a name of its own gets a new one.
+    await user.fork(ctr);
+    await user.ok("POST", "/api/icc/messages", { to: ctr, type: "t" });
+    expect((await user.ok("GET", `/api/icc/inbox/${ctr}`)).messages).toHaveLength(1);
+    const changed = await user.ok("PUT", `/api/functions/${id}`, { name: fn, handler: "cat; echo" });
+    expect(changed).toMatchObject({ name: fn, handler: "cat; echo" });
+    expect(codeOf(await user.call("PUT", `/api/functions/${id}`, { name: `${fn}1` }))).toEqual(BAD);
+    await user.ok("POST", `/api/functions/${id}/deploy`);
+    expect(await user.ok("POST", `/api/functions/invoke/${fn}`, {})).toMatchObject({ status: "success" });
+    await user.ok("POST", `/api/containers/${ctr}/rename`, { new_name: "renamed" });
+    await user.ok("DELETE", `/api/containers/renamed`);
+    await user.ok("POST", `/api/volumes/${vol}/rename`, { new_name: "renamed" });
   });
 });
 
