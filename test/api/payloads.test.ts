@@ -2,9 +2,10 @@
  * Every payload of the interface with all its fields, on each route that the interface gives it, against real resources. Fields
  * that a path has already may be repeated in the body: the same value is accepted, another one is refused.
  */
+import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { encodeEnvelope } from "../../src/icc/envelope/envelope.ts";
-import { Daemon } from "../support/daemon.ts";
+import { Daemon, KEY } from "../support/daemon.ts";
 import { archive } from "../support/file-helper.ts";
 import { MadeImages } from "../support/made-images.ts";
 import { SnapshotUser } from "../support/snapshots.ts";
@@ -126,9 +127,7 @@ describe("payloads of the interface, with all fields", () => {
     ] as const;
     let snapshot_id = "";
     for (const [consistency_mode, network_mode, volume_mode] of modes) {
-      // A named volume needs its name, which is a field of ours.
-      const volumes = volume_mode === "include_named" ? { volumes: ["payload-data"] } : {};
-      const mode = { consistency_mode, network_mode, volume_mode, ...volumes };
+      const mode = { consistency_mode, network_mode, volume_mode };
       const handle = await accepted("POST", `/api/containers/${ids.other}/snapshot`, { ...mode, ...kept }, 202);
       await ended(handle);
       snapshot_id ||= handle.snapshot_id;
@@ -144,6 +143,32 @@ describe("payloads of the interface, with all fields", () => {
     const { container_id } = (await ended(clone)).result;
     expect(await user.ok("GET", `/api/containers/${container_id}`)).toMatchObject({ labels: { copy: "yes" } });
     expect((await user.ok("GET", "/api/snapshots?container_id=payload-other")).snapshots).toHaveLength(3);
+  });
+
+  it("upload archives to containers and volumes, as raw bytes and as JSON", async () => {
+    const content = archive({ name: "top/sub/f.txt", content: "kept" });
+    const packed = [
+      ["application/x-tar", content],
+      ["application/gzip", gzipSync(content)],
+    ] as const;
+    for (const [i, of] of [`containers/${ids.box}`, "volumes/payload-data"].entries()) {
+      for (const [j, [type, bytes]] of packed.entries()) {
+        const query = `path=${encodeURIComponent(`/data/raw${j}`)}&strip_components=1`;
+        const response = await fetch(`${daemon.url}/api/${of}/archive?${query}`, {
+          ...{ method: "POST", body: bytes, headers: { "x-api-key": KEY, "content-type": type } },
+        });
+        expect([of, type, response.status]).toEqual([of, type, 202]);
+        expect(await ended(await response.json())).toMatchObject({ status: "succeeded" });
+      }
+      const json = { content: packed[1][1].toString("base64"), path: `/data/json${i}`, strip_components: 2 };
+      await ended(await accepted("POST", `/api/${of}/archive`, json, 202));
+    }
+    const find = ["sh", "-c", "cd /data && ls raw*/sub/* json0/* data/raw*/sub/* data/json1/*"];
+    const { stdout } = await user.ok("POST", `/api/containers/${ids.box}/exec`, { command: find });
+    expect(stdout.split("\n").filter((line: string) => line !== "")).toEqual([
+      ...["data/json1/f.txt", "data/raw0/sub/f.txt", "data/raw1/sub/f.txt"],
+      ...["json0/f.txt", "raw0/sub/f.txt", "raw1/sub/f.txt"],
+    ]);
   });
 
   it("create, change, call and roll back functions", async () => {
