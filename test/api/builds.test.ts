@@ -380,6 +380,20 @@ describe("a hostile build", () => {
     expect(await user.look(reference, "cat /list")).toBe("l\n/dev/init\n");
   });
 
+  it.each([
+    ["/tmp", "/proc"],
+    ["/run", "/dev"],
+  ])("has no directory in memory of a read-only root where a link leads: %s to %s", async (place, to) => {
+    const { reference } = await user.built(`${BASE}RUN mv ${place} /moved && ln -s ${to} ${place}`);
+    const fields = { name: "led", image: reference, oci: true, entrypoint: [], command: ["sleep", "600"] };
+    const { status, body } = await user.call("POST", "/api/containers", { ...fields, read_only_root: true });
+    if (status === 201) await user.call("DELETE", `/api/containers/${body.container_id}`);
+    expect({ status, error: body.error }).toEqual({
+      status: 400,
+      error: `mount target passes a symbolic link of the container: ${place}`,
+    });
+  });
+
   it("sees no process, device or service of the machine, and its excess ends the step alone", async () => {
     const port = new URL(daemon.url).port;
     const lines = [

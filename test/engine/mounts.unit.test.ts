@@ -24,7 +24,8 @@ const PLACEMENT: Placement = {
 /** Destinations of the mounts of a container, in their order. */
 function destinations(mounts: readonly string[], more: Partial<ContainerSpec> = {}): string[] {
   const placed = { ...PLACEMENT, mounts: mounts.map((target) => ({ source: "/v", target })) };
-  const config = containerConfig({ ...bareSpec("a"), ...more }, placed, "/b") as { mounts: OciMount[] };
+  const volumes = mounts.map((target) => ({ id: "v", target }));
+  const config = containerConfig({ ...bareSpec("a"), volumes, ...more }, placed, "/b") as { mounts: OciMount[] };
   return config.mounts.map(({ destination }) => destination);
 }
 

@@ -196,22 +196,32 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
   };
 }
 
-function mountsOf(spec: ContainerSpec, placement: Placement, bundle: string): readonly OciMount[] {
-  const { user, gpus, socket, mounts, minit, resolv_conf } = placement;
-  const isCovered = (path: string) => mounts.some(({ target }) => isBelow(path, target));
-  const made = spec.read_only_root
+/** Directories in memory that a container gets, none where a volume covers it. */
+function memoryMounts({ read_only_root, writable_paths, tmpfs: paths = [], volumes }: ContainerSpec): readonly OciMount[] {
+  const isCovered = (path: string) => volumes.some(({ target }) => isBelow(path, target));
+  const made = read_only_root
     ? [
         ...(isCovered("/tmp") ? [] : [tmpfs("/tmp", "mode=1777", ...SCRATCH)]),
         ...(isCovered("/run") ? [] : [tmpfs("/run", "mode=755", ...SCRATCH)]),
-        ...spec.writable_paths.map((path) => tmpfs(path, "mode=1777", ...SCRATCH)),
+        ...writable_paths.map((path) => tmpfs(path, "mode=1777", ...SCRATCH)),
       ]
     : [];
+  return [...made, ...paths.map((path) => tmpfs(path, "mode=755", ...SCRATCH))];
+}
+
+/** Targets of all mounts in the root of a container whose way there its image and its earlier runs may have made. */
+export function targetsOf(spec: ContainerSpec): readonly string[] {
+  return [...spec.volumes.map(({ target }) => target), ...memoryMounts(spec).map(({ destination }) => destination)];
+}
+
+function mountsOf(spec: ContainerSpec, placement: Placement, bundle: string): readonly OciMount[] {
+  const { user, gpus, socket, mounts, minit, resolv_conf } = placement;
   return arrangeMounts({
     kernel: [
       ...kernelMounts(LIMITS.tmpfs_mb),
       { destination: "/dev/pts", type: "devpts", source: "devpts", options: TERMINALS },
     ],
-    memory: [...made, ...(spec.tmpfs ?? []).map((path) => tmpfs(path, "mode=755", ...SCRATCH))],
+    memory: memoryMounts(spec),
     files: [
       bind(resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
       bind(`${bundle}/hosts`, "/etc/hosts", "ro", "noexec"),

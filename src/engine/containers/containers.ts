@@ -12,7 +12,7 @@ import { each, KeyedMutex, together, Underway } from "../../base/concurrency.ts"
 import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { CAPABILITIES, noteOf } from "../bundles/container.ts";
+import { CAPABILITIES, noteOf, targetsOf } from "../bundles/container.ts";
 import { namesOf, TTL_SECONDS } from "../dns/answers.ts";
 import { parseRun } from "../host/adoption.ts";
 import type { EngineHost } from "../host/host.ts";
@@ -353,9 +353,7 @@ export class LocalContainers implements Containers {
       const below = slot.user === null ? { lower } : { lower, user: slot.user };
       const policing = this.#host.network.setPolicy(slot, containerPolicyOf(spec));
       const [rootfs] = await together(this.#starter.mount(launcher, id, below), policing);
-      const writable = spec.read_only_root ? spec.writable_paths : [];
-      const targets = [...spec.volumes.map(({ target }) => target), ...writable, ...(spec.tmpfs ?? [])];
-      await checkTargets(launcher, rootfs, targets);
+      await checkTargets(launcher, rootfs, targetsOf(spec));
       const gpus = await this.#starter.beginGpus(launcher, { spec, run, rootfs, taken }, slot.user?.first_id ?? 0);
       const socket = await this.#sockets.begin(launcher, { spec, run, rootfs });
       const started = { image, rootfs, slot, filter, gpus, socket };
