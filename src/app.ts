@@ -45,7 +45,7 @@ import { createApp, type Listening, type ListenOptions, listen, type Reachable }
 import { Spools } from "./http/spool.ts";
 import { functionImages, makeBuilds, makeTransfers } from "./images.ts";
 import { makeDirectory } from "./installation/directories.js";
-import { RUN_DIR, SOURCE_DIRS } from "./installation/paths.js";
+import { imageStore, SOURCE_DIRS } from "./installation/paths.js";
 import { makeEngine, makeInstances } from "./instances.ts";
 import { makeMessaging } from "./messaging.ts";
 import { Networks } from "./networks/service.ts";
@@ -129,7 +129,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const { store, events, keys, logins, operator_key, cursors, lease_secret, new_key, node, start_number, ...opened } =
     await openState(base);
   // Complaints about the start itself are the operator's.
-  hideDirectories([config.data_dir, config.image_dir, config.run_dir, RUN_DIR, ...SOURCE_DIRS]);
+  const { run_root } = imageStore(config.image_dir);
+  hideDirectories([config.data_dir, config.image_dir, config.run_dir, run_root, ...SOURCE_DIRS]);
   const engine = makeEngine(base);
   undo.add(() => engine.shutdown());
   const reserved = await new ContainerRows(store, node).reservedAddresses();

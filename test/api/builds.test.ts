@@ -290,6 +290,8 @@ describe("a build that cannot succeed", () => {
     const { status, body } = await user.build(`${BASE}RUN echo before; echo why >&2; exit 3\n`);
     expect([status, body.error_code]).toEqual([400, "BUILD_FAILED"]);
     expect(body.error).toBe("step 2/2 (RUN echo before; echo why >&2; exit 3) failed: exit code 3\nbefore\nwhy");
+    const own = (await user.build(`${BASE}RUN echo /run/hearth/icc.sock; exit 3`)).body.error;
+    expect(own.split("\n").at(-1)).toBe("/run/hearth/icc.sock");
     expect(body.details).toMatchObject({ exit_code: 3, output: "before\nwhy" });
   });
 

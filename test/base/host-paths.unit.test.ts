@@ -4,9 +4,7 @@ import { AppError, publicText } from "../../src/base/errors.ts";
 import { HOST_PATH, hideDirectories, withoutHostPaths } from "../../src/base/host-paths.ts";
 import { errorBody } from "../../src/http/errors.ts";
 
-beforeAll(() =>
-  hideDirectories(["/var/lib/h", "/var/lib/h/images", "/run/hearth/ab12", "/run/hearth", "relative", "/"]),
-);
+beforeAll(() => hideDirectories(["/var/lib/h", "/var/lib/h/images", "/run/hearth/ab12", "relative", "/"]));
 afterAll(() => hideDirectories([]));
 
 describe("a text for tenants", () => {
@@ -25,6 +23,8 @@ describe("a text for tenants", () => {
     // What is the tenant's own stays.
     ["/data/var/lib/h/x is not a file", "/data/var/lib/h/x is not a file"],
     ["/var/lib/hearthstone, /var/lib/h-2 and /run/hearths", "/var/lib/hearthstone, /var/lib/h-2 and /run/hearths"],
+    // A container has its socket there.
+    ["/run/hearth/icc.sock: ENOENT", "/run/hearth/icc.sock: ENOENT"],
     ["/proc/1/root/x, /proc/self/exe, /etc/passwd", "/proc/1/root/x, /proc/self/exe, /etc/passwd"],
     ["relative/x and /", "relative/x and /"],
   ])("%s", (text, expected) => {

@@ -197,7 +197,12 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
 }
 
 /** Directories in memory that a container gets, none where a volume covers it. */
-function memoryMounts({ read_only_root, writable_paths, tmpfs: paths = [], volumes }: ContainerSpec): readonly OciMount[] {
+function memoryMounts({
+  read_only_root,
+  writable_paths,
+  tmpfs: paths = [],
+  volumes,
+}: ContainerSpec): readonly OciMount[] {
   const isCovered = (path: string) => volumes.some(({ target }) => isBelow(path, target));
   const made = read_only_root
     ? [
