@@ -41,6 +41,9 @@ export const NETWORK_LIMITS = {
   dns_forwards_max: 512,
   /** Wait for one name server of the machine; then the next one is asked. resolv.conf(5) has at most three. */
   dns_forward_ms: 2_000,
+  /** A public name that got no answer is no container's for so long: resolv.conf(5) has twice 5 s by default for each server. */
+  dns_unsettled_ms: 30_000,
+  dns_unsettled_per_container_max: 256,
   dns_servers_max: 3,
   /** The machine's resolv.conf is read again after this long. */
   dns_servers_reread_ms: 5_000,

@@ -252,6 +252,26 @@ describe("any other name", () => {
     }
   });
 
+  it("is no container's by way of the search domain while it gets no answer", async () => {
+    const [asker, late] = ["127.0.0.26", "127.0.0.27"];
+    place(asker, { name: "asker", network: "com" });
+    place(late, { name: "silent", network: "com" });
+    const known = async () => decode((await byUdp(asker, queryOf("silent.com.hearth.internal"))) ?? Buffer.alloc(0));
+    expect(await known()).toMatchObject({ rcode: "NOERROR", answers: [{ data: late }] });
+    // The resolver may go on before the name server gives up.
+    await byUdp(asker, queryOf("silent.com"), 100);
+    expect(await known()).toMatchObject({ rcode: "SERVFAIL", answers: [] });
+    expect(decode((await byUdp(asker, queryOf("silent.com"))) ?? Buffer.alloc(0))).toMatchObject({ rcode: "SERVFAIL" });
+    expect(await known()).toMatchObject({ rcode: "SERVFAIL", answers: [] });
+    // Other askers and names are as before.
+    const own = decode((await byUdp(late, queryOf("silent.com.hearth.internal"))) ?? Buffer.alloc(0));
+    expect(own).toMatchObject({ rcode: "NOERROR", answers: [{ data: late }] });
+    const short = decode((await byUdp(asker, queryOf("silent"))) ?? Buffer.alloc(0));
+    expect(short).toMatchObject({ rcode: "NOERROR", answers: [{ data: late }] });
+    members.leave(asker);
+    members.leave(late);
+  });
+
   it("that is too long for UDP is truncated, and whole by TCP", async () => {
     const short = decode((await byUdp(WEB, queryOf("big.example"))) ?? Buffer.alloc(0));
     expect([short.flag_tc, short.answers, short.questions?.[0]?.name]).toEqual([true, [], "big.example"]);

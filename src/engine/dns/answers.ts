@@ -6,7 +6,8 @@
  *    For names of others the answer is that of a name that does not exist.
  * A2 Single labels, the domain `DOMAIN`, and addresses of the subnet are never asked of others.
  * A3 No container hides a public name: `<name>.<network>` without `DOMAIN` is a container's only where no top-level domain can be
- *    called like the network. A list of the present ones would age; their form does not (`mayBeTopLevel`).
+ *    called like the network. A list of the present ones would age; their form does not (`mayBeTopLevel`). With `DOMAIN`, which
+ *    resolvers append, it is a container's unless the name without it got no answer just before (unsettled.ts).
  * A4 `localhost` and what is below it are the asker itself; `invalid` and `onion` have no names (RFC 6761, RFC 7686).
  */
 import type { Answer } from "dns-packet";
@@ -62,6 +63,14 @@ export function answerOf(members: Members, subnet: Subnet, asker: PlacedMember, 
  */
 function mayBeTopLevel(label: string): boolean {
   return /^[a-z]+$/.test(label) || label.startsWith("xn--");
+}
+
+/** The public name that a name below `DOMAIN` may stand for, once a resolver has appended its search domain (A3); null for none. */
+export function hiddenName(name: string): string | null {
+  if (!name.endsWith(SUFFIX)) return null;
+  const text = name.slice(0, -SUFFIX.length);
+  const [, network, ...more] = text.split(".");
+  return network !== undefined && more.length === 0 && mayBeTopLevel(network) ? text : null;
 }
 
 /** Finds `<name>` or `<name>.<network>`, in lower case (A1, A3). `isOwn`: the text stood before `DOMAIN`. */

@@ -20,9 +20,10 @@ import { Shares } from "../../base/shares.ts";
 import type { Members, PlacedMember } from "../network/members.ts";
 import type { DnsPorts } from "../network/rules.ts";
 import type { Subnet } from "../network/subnet.ts";
-import { answerOf, mayAsk } from "./answers.ts";
+import { answerOf, hiddenName, mayAsk } from "./answers.ts";
 import { composeReply, passedOn, type Query, RCODE, type Rcode, readQuery } from "./message.ts";
 import { QueryRates } from "./query-rates.ts";
+import { UnsettledNames } from "./unsettled.ts";
 import { askServers, framed, type NameServer, readNameServers, type Transport } from "./upstream.ts";
 
 export interface NameServerOptions {
@@ -76,6 +77,7 @@ export class NameServerOfContainers {
   );
   readonly #open = new Set<Socket>();
   readonly #rates: QueryRates;
+  readonly #unsettled: UnsettledNames;
   #udp: DatagramSocket | null = null;
   #tcp: Server | null = null;
   #servers: readonly NameServer[] = [];
@@ -84,6 +86,7 @@ export class NameServerOfContainers {
   constructor(options: NameServerOptions) {
     this.#options = options;
     this.#rates = new QueryRates(options.clock);
+    this.#unsettled = new UnsettledNames(options.clock);
   }
 
   /** Listens on two ports that the kernel chooses. */
@@ -192,7 +195,10 @@ export class NameServerOfContainers {
     try {
       const { members, subnet } = this.#options;
       const reply = answerOf(members, subnet, asker, query);
-      return reply === null ? await this.#forward(asker, query, transport) : composeReply(query, reply);
+      if (reply === null) return await this.#forward(asker, query, transport);
+      const hidden = hiddenName(query.name);
+      if (hidden !== null && this.#unsettled.has(asker, hidden)) return refusal(query, RCODE.failed);
+      return composeReply(query, reply);
     } catch (error) {
       this.#options.log.warn("name server: query failed", { error: errorText(error) });
       return refusal(query, RCODE.failed);
@@ -204,11 +210,13 @@ export class NameServerOfContainers {
     if (servers.length === 0) {
       return refusal(query, asker.egress === "on" ? RCODE.failed : RCODE.refused);
     }
+    this.#unsettled.begin(asker, query.name);
     const leave = this.#forwards.take(asker);
     if (leave === null) return refusal(query, RCODE.failed);
     try {
       const answer = await askServers(this.#options.clock, servers, query, transport);
       if (answer === null) return refusal(query, RCODE.failed);
+      if (isSettled(answer)) this.#unsettled.settle(asker, query.name);
       return passedOn(query, answer, transport === "udp" ? query.udp_bytes_max : Number.POSITIVE_INFINITY);
     } finally {
       leave();
@@ -224,6 +232,12 @@ export class NameServerOfContainers {
     }
     return this.#servers;
   }
+}
+
+/** True for an answer that there is such a name, or that there is none. */
+function isSettled(answer: Buffer): boolean {
+  const rcode = (answer[3] ?? 0) & 0x0f;
+  return rcode === RCODE.ok || rcode === RCODE.unknown_name;
 }
 
 const refusal = (query: Query, rcode: Rcode): Buffer => composeReply(query, { rcode, isAuthoritative: false });
