@@ -19,6 +19,7 @@ import { takeLock } from "./base/lock.ts";
 import { type CountedLog, createLog, type Log } from "./base/log.ts";
 import { inTurn } from "./base/request-observer.ts";
 import { temporaryFiles } from "./base/reservations.ts";
+import { buildsOwner } from "./base/storage-owners.ts";
 import { Quotas } from "./base/tenant-limits.ts";
 import { Traces } from "./base/trace.ts";
 import { boundFunctions } from "./bound-functions.ts";
@@ -152,6 +153,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     storage: () => engine.storage,
     files: () => engine.files,
     directory: `${config.data_dir}/code-uploads`,
+    temporary,
   });
   undo.add(() => code.close());
   const instances = makeInstances({ ...base, engine, secrets: opened.secret_values, code, start_number });
@@ -260,7 +262,10 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
     quotas,
     shares,
     idempotency,
-    limitFiles: (tenant_id) => engine.storage.limitOwner(tenant_id),
+    limitFiles: async (tenant_id) => {
+      await engine.storage.limitOwner(tenant_id);
+      await engine.storage.limitOwner(buildsOwner(tenant_id));
+    },
     processCount: (tenant_id) => engine.containers.processCount(tenant_id),
     gpuCount: (tenant_id) => engine.gpus.countOf(tenant_id),
   });
@@ -302,7 +307,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   });
   const routes = [...api, ...pageRoutes(page)];
   const container_of = containerOf({ ...parts, operations });
-  const spools = new Spools(`${config.data_dir}/uploads`, ids, clock);
+  const spools = new Spools({ directory: `${config.data_dir}/uploads`, temporary, ids, clock });
   await spools.begin();
   const serve = (
     authenticator: Authenticator,

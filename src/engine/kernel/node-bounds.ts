@@ -1,6 +1,7 @@
 /** Resources of this node, of which the default limits of tenants are shares. */
 import { statfsSync } from "node:fs";
 import { statfs } from "node:fs/promises";
+import { ownerMb } from "../../base/storage-owners.ts";
 import type { NodeBounds, Quotas } from "../../base/tenant-limits.ts";
 import type { Storage } from "../ports/storage.ts";
 import type { Engine } from "../ports.ts";
@@ -48,5 +49,5 @@ export function machineUse(engine: Engine) {
 export function boundTenants(engine: Engine, quotas: Pick<Quotas, "of" | "filesMb">): void {
   engine.containers.boundProcesses((tenant_id) => quotas.of(tenant_id).processes_max);
   engine.gpus.bound((tenant_id) => quotas.of(tenant_id).gpus_max);
-  engine.storage.boundOwners((tenant_id) => quotas.filesMb(tenant_id));
+  engine.storage.boundOwners((owner) => ownerMb(quotas, owner));
 }

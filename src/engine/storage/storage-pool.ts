@@ -21,6 +21,7 @@ import { Semaphore } from "../../base/concurrency.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
+import { isBuildsOwner } from "../../base/storage-owners.ts";
 import { type LauncherClient, type StorageAnswer, type StorageRequest, storageError } from "../launcher/launcher.ts";
 import { FRAME } from "../minit/frames.ts";
 import type {
@@ -167,7 +168,7 @@ export class StoragePool implements Storage {
     const now_ms = this.#options.clock.monotonicMs();
     if (max_mb !== null && known !== undefined && now_ms - known.checked_ms >= LIMITS.storage_owner_look_ms) {
       const used_mb = Math.ceil((await this.usageOf(owner)) / MIB);
-      if (used_mb >= max_mb) throw ownerFull(used_mb, max_mb);
+      if (used_mb >= max_mb) throw ownerFull(owner, used_mb, max_mb);
       known.checked_ms = now_ms;
     }
     return ownerNumber(owner);
@@ -437,11 +438,20 @@ interface OwnerLimit {
   checked_ms: number;
 }
 
-function ownerFull(used_mb: number, max_mb: number): AppError {
-  return new AppError("QUOTA_EXCEEDED", `the tenant's files take ${used_mb} MiB of the disk (limit ${max_mb} MiB)`, {
+function ownerFull(owner: string, used_mb: number, max_mb: number): AppError {
+  const [what, hint] = isBuildsOwner(owner)
+    ? [
+        "files of the tenant's builds",
+        "delete the build cache (command line: hearth prune --build-cache), or wait until other builds of the tenant end",
+      ]
+    : [
+        "the tenant's files",
+        "delete containers, volumes and snapshots; what copies share stays until the last of them is deleted",
+      ];
+  return new AppError("QUOTA_EXCEEDED", `${what} take ${used_mb} MiB of the disk (limit ${max_mb} MiB)`, {
     details: { expected: [String(max_mb)], received: String(used_mb) },
     reason_code: "STORAGE_QUOTA_EXCEEDED",
-    hint: "delete containers, volumes and snapshots; what copies share stays until the last of them is deleted",
+    hint,
   });
 }
 

@@ -7,6 +7,7 @@
  *     row goes before its subvolume. A tenant has at most half of the node's.
  * K3. A mounted directory stays, whatever the bounds say, until its command has ended.
  * K4. Changes of rows and removals take turns: no entry is removed between its lookup and its use, and none is left without a row.
+ * K5. The kernel holds the files of a tenant's builds, its cache included, to its `disk_mb_max` together. At most half of that is cache.
  */
 import { type Clock, toEpochSeconds } from "../../base/clock.ts";
 import { KeyedMutex } from "../../base/concurrency.ts";
@@ -16,6 +17,8 @@ import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import { Retries } from "../../base/retries.ts";
+import { buildsOwner } from "../../base/storage-owners.ts";
+import type { Quotas } from "../../base/tenant-limits.ts";
 import type { Storage } from "../../engine/ports.ts";
 import type { Store, StoredNode } from "../../store/store.ts";
 import { type CacheEntry, CacheRows } from "./cache-rows.ts";
@@ -35,6 +38,7 @@ export interface BuildCacheOptions {
   readonly clock: Clock;
   readonly ids: Ids;
   readonly log: Log;
+  readonly quotas: Pick<Quotas, "of">;
 }
 
 export interface HeldMount {
@@ -100,8 +104,12 @@ export class BuildCache {
     try {
       // One that exceeds the tenant's bound would go at once, and take all others with it.
       const { referenced_bytes } = await storage.usage("containers", container_id);
-      if (referenced_bytes > tenantBytes(await this.#nodeBytes())) return;
-      await storage.snapshot({ kind: "containers", id: container_id }, { kind: CACHE_KIND, id: subvolume }, true, null);
+      if (referenced_bytes > this.#tenantBytes(tenant_id, await this.#nodeBytes())) return;
+      const [from, to] = [
+        { kind: "containers", id: container_id } as const,
+        { kind: CACHE_KIND, id: subvolume } as const,
+      ];
+      await storage.snapshot(from, to, true, null, buildsOwner(tenant_id));
       failpoint("oci.build.kept");
       // Files of earlier steps count each time: those may go before this one.
       // Simple quotas count to a subvolume only what was written in it: not what it shares with those that it is a copy of.
@@ -133,7 +141,7 @@ export class BuildCache {
       const subvolume = found ?? ids.next(MOUNT);
       this.#held.set(subvolume, (this.#held.get(subvolume) ?? 0) + 1);
       try {
-        await storage.create(CACHE_KIND, subvolume, LIMITS.build_cache_mount_mb);
+        await storage.create(CACHE_KIND, subvolume, LIMITS.build_cache_mount_mb, buildsOwner(tenant_id));
         if (found === null) {
           await this.#put({ tenant_id, key, subvolume, image_id: null, size_bytes: 0 });
         }
@@ -200,7 +208,7 @@ export class BuildCache {
       const others_bytes = costOf(all) - costOf(own);
       await this.#shrink(own, {
         count: Math.min(LIMITS.build_cache_entries_per_tenant_max, LIMITS.build_cache_entries_max - others_count),
-        bytes: Math.min(tenantBytes(node_bytes), node_bytes - others_bytes),
+        bytes: Math.min(this.#tenantBytes(tenant_id, node_bytes), node_bytes - others_bytes),
       });
     } catch (error) {
       log.warn("build cache not evicted", { error: errorText(error) });
@@ -211,6 +219,14 @@ export class BuildCache {
   async #nodeBytes(): Promise<number> {
     const { size_mb } = await this.#options.storage().statistics();
     return Math.min(LIMITS.build_cache_mb_max, Math.floor(size_mb * LIMITS.build_cache_disk_ratio)) * MIB;
+  }
+
+  /** Of the entries of one tenant (K2, K5). */
+  #tenantBytes(tenant_id: string, node_bytes: number): number {
+    const { build_cache_mb_per_tenant_max, build_cache_tenant_ratio } = LIMITS;
+    const disk_mb = this.#options.quotas.of(tenant_id).disk_mb_max ?? Number.POSITIVE_INFINITY;
+    const max_mb = Math.min(build_cache_mb_per_tenant_max, Math.floor(disk_mb * build_cache_tenant_ratio));
+    return Math.min(max_mb * MIB, Math.floor(node_bytes * build_cache_tenant_ratio));
   }
 
   /** Removes the first of `entries`, the least recently used ones, until the rest is within its bounds. */
@@ -245,7 +261,3 @@ export class BuildCache {
 
 const costOf = (entries: readonly CacheEntry[]): number =>
   entries.reduce((sum, { size_bytes }) => sum + size_bytes + LIMITS.build_cache_entry_bytes, 0);
-
-/** Of the entries of one tenant. */
-const tenantBytes = (node_bytes: number): number =>
-  Math.min(LIMITS.build_cache_mb_per_tenant_max * MIB, Math.floor(node_bytes * LIMITS.build_cache_tenant_ratio));

@@ -3,6 +3,7 @@
  * changed through a session of `minit files`.
  */
 import { AppError } from "../../base/errors.ts";
+import { buildsOwner } from "../../base/storage-owners.ts";
 import type { Containers, FileSession, OpenFiles, Storage, SubvolumeName } from "../../engine/ports.ts";
 import { CACHE_KIND } from "./cache.ts";
 
@@ -34,14 +35,15 @@ export class StageRoot {
     from: { readonly kept: string } | { readonly root: string } | null,
   ): Promise<StageRoot> {
     const { storage, containers, id, disk_mb } = options;
+    const owner = buildsOwner(options.tenant_id);
     const root = new StageRoot(options);
     try {
       if (from !== null) {
         const source: SubvolumeName =
           "kept" in from ? { kind: CACHE_KIND, id: from.kept } : { kind: "containers", id: from.root };
-        await storage.snapshot(source, { kind: "containers", id }, false, disk_mb);
+        await storage.snapshot(source, { kind: "containers", id }, false, disk_mb, owner);
       }
-      await containers.create(id, disk_mb);
+      await containers.create(id, disk_mb, owner);
       return root;
     } catch (error) {
       await root.remove();
