@@ -6,6 +6,7 @@
  * B1 A client sends at least `spool_bytes_min` in each `upload_stall_ms` that the daemon waits for it.
  * B2 A file loses its name as soon as it is open, so no end of the daemon leaves one. `begin` removes a name that a crash
  *    left.
+ * B3 It grows within the bound of the tenant's temporary files, of which its bytes are reserved first.
  */
 import { type FileHandle, mkdir, open, rm } from "node:fs/promises";
 import { giveBack } from "../base/buffer-memory.ts";
@@ -13,6 +14,7 @@ import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
+import type { Reservation, Reservations } from "../base/reservations.ts";
 import { paced } from "../base/upload-pace.ts";
 import type { ArchiveReader, Files } from "../engine/ports.ts";
 import { type ArchiveBytes, readZip } from "./zip.ts";
@@ -21,15 +23,26 @@ import { type ArchiveBytes, readZip } from "./zip.ts";
 const ZIP_HEADS = ["PK\x03\x04", "PK\x05\x06"];
 const HEAD_BYTES = 4;
 
+export interface CodeArchivesOptions {
+  /** Its own, for zips that do not fit the memory: it is emptied first. */
+  readonly directory: string;
+  /** B3. */
+  readonly temporary: Reservations;
+  readonly ids: Ids;
+  readonly clock: Clock;
+  readonly files: () => Files;
+}
+
 export class CodeArchives {
   readonly #directory: string;
+  readonly #temporary: Reservations;
   readonly #ids: Ids;
   readonly #clock: Clock;
   readonly #files: () => Files;
 
-  /** `directory`: of its own, for zips that do not fit the memory. */
-  constructor(directory: string, ids: Ids, clock: Clock, files: () => Files) {
+  constructor({ directory, temporary, ids, clock, files }: CodeArchivesOptions) {
     this.#directory = directory;
+    this.#temporary = temporary;
     this.#ids = ids;
     this.#clock = clock;
     this.#files = files;
@@ -41,8 +54,8 @@ export class CodeArchives {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 });
   }
 
-  /** Resolves when the format is known. Rejects with INVALID_ARGUMENT, BODY_TOO_LARGE, REQUEST_TIMEOUT, CAPACITY_FULL. */
-  async open(source: AsyncIterable<Uint8Array>): Promise<ArchiveReader> {
+  /** Resolves when the format is known. Rejects with INVALID_ARGUMENT, BODY_TOO_LARGE, REQUEST_TIMEOUT, QUOTA_EXCEEDED, CAPACITY_FULL. */
+  async open(tenant_id: string, source: AsyncIterable<Uint8Array>): Promise<ArchiveReader> {
     const pieces = paced(source, {
       clock: this.#clock,
       bytes_max: LIMITS.code_archive_bytes_max,
@@ -58,23 +71,27 @@ export class CodeArchives {
     }
     if (head.length === 0) throw new AppError("INVALID_ARGUMENT", "the archive is empty: send a tar, tar.gz or zip");
     const all = chain(first, pieces);
-    if (ZIP_HEADS.includes(head.toString("latin1", 0, HEAD_BYTES))) return readZip(await this.#hold(all));
+    if (ZIP_HEADS.includes(head.toString("latin1", 0, HEAD_BYTES))) return readZip(await this.#hold(tenant_id, all));
     return this.#files().readTar(all, {
       bytes_max: LIMITS.code_stream_bytes_max,
       entries_max: LIMITS.code_entries_max,
     });
   }
 
-  async #hold(source: AsyncIterable<Uint8Array>): Promise<ArchiveBytes> {
+  async #hold(tenant_id: string, source: AsyncIterable<Uint8Array>): Promise<ArchiveBytes> {
     const parts: Uint8Array[] = [];
     let size = 0;
     let file: FileHandle | null = null;
+    let reservation: Reservation | null = null;
     try {
       for await (const piece of source) {
         if (file === null && size + piece.length > LIMITS.code_memory_bytes) {
+          reservation = await this.#temporary.open(tenant_id);
+          await reservation.reach(size);
           file = await this.#file();
           await write(file, Buffer.concat(parts), 0);
         }
+        await reservation?.reach(size + piece.length);
         if (file === null) parts.push(Buffer.from(piece));
         else await write(file, piece, size);
         size += piece.length;
@@ -82,9 +99,10 @@ export class CodeArchives {
       }
     } catch (error) {
       await file?.close();
+      reservation?.release();
       throw error;
     }
-    return file === null ? inMemory(Buffer.concat(parts)) : inFile(file, size);
+    return file === null ? inMemory(Buffer.concat(parts)) : inFile(file, size, reservation);
   }
 
   /** B2. */
@@ -130,7 +148,7 @@ export function inMemory(bytes: Buffer): ArchiveBytes {
   };
 }
 
-function inFile(file: FileHandle, size: number): ArchiveBytes {
+function inFile(file: FileHandle, size: number, reservation: Reservation | null): ArchiveBytes {
   return {
     size,
     async read(position, length) {
@@ -142,6 +160,9 @@ function inFile(file: FileHandle, size: number): ArchiveBytes {
       }
       return bytes;
     },
-    close: () => file.close(),
+    close: async () => {
+      await file.close();
+      reservation?.release();
+    },
   };
 }

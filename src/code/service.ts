@@ -21,6 +21,7 @@ import { failpoint } from "../base/failpoints.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
+import type { Reservations } from "../base/reservations.ts";
 import { Retries } from "../base/retries.ts";
 import { type ReachedBound, Shares } from "../base/shares.ts";
 import type { Quotas } from "../base/tenant-limits.ts";
@@ -51,6 +52,8 @@ export interface CodeStoreOptions {
   readonly quotas: Quotas;
   /** A directory of its own, for uploads. */
   readonly directory: string;
+  /** Bytes of the uploads that the disk holds meanwhile. */
+  readonly temporary: Reservations;
 }
 
 export class CodeStore {
@@ -72,10 +75,10 @@ export class CodeStore {
   readonly #background = new Underway();
 
   constructor(options: CodeStoreOptions) {
-    const { store, quotas, clock, ids, log, files, directory } = options;
+    const { store, quotas, clock, ids, log, files, directory, temporary } = options;
     this.#options = options;
     this.#rows = new CodeRows(store, quotas);
-    this.#archives = new CodeArchives(directory, ids, clock, files);
+    this.#archives = new CodeArchives({ directory, temporary, ids, clock, files });
     this.#retries = new Retries({ clock, log, what: "code", later: (_id, attempt) => attempt() });
   }
 
@@ -116,7 +119,7 @@ export class CodeStore {
     const making = this.#make(tenant_id, id);
     making.catch(() => {});
     try {
-      const tree = await this.#unpack(making, source, options.strip_components ?? 0);
+      const tree = await this.#unpack(tenant_id, making, source, options.strip_components ?? 0);
       failpoint("code.put.unpacked");
       const record: CodeRecord = {
         digest: await tree.digest(),
@@ -146,9 +149,14 @@ export class CodeStore {
     return files().open(tenant_id, root, 0);
   }
 
-  async #unpack(making: Promise<OpenFiles>, source: AsyncIterable<Uint8Array>, strip: number): Promise<CodeTree> {
+  async #unpack(
+    tenant_id: string,
+    making: Promise<OpenFiles>,
+    source: AsyncIterable<Uint8Array>,
+    strip: number,
+  ): Promise<CodeTree> {
     const tree = new CodeTree();
-    const reader = await this.#archives.open(source);
+    const reader = await this.#archives.open(tenant_id, source);
     try {
       const { session, close } = await making;
       try {

@@ -6,6 +6,7 @@
  *     crash left.
  * U2. A tenant has at most `spools_per_tenant_max` files at once, all tenants `spools_max`.
  * U3. A client that holds one sends at least `spool_bytes_min` in each `upload_stall_ms` that the daemon waits for it.
+ * U4. A file grows within the bound of the tenant's temporary files, of which its bytes are reserved first.
  */
 import { type FileHandle, mkdir, open, rm } from "node:fs/promises";
 import { giveBack } from "../base/buffer-memory.ts";
@@ -13,6 +14,7 @@ import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { LIMITS } from "../base/limits.ts";
+import type { Reservation, Reservations } from "../base/reservations.ts";
 import { Shares } from "../base/shares.ts";
 import { Base64Field } from "./base64-field.ts";
 import { ChunkList } from "./chunk-list.ts";
@@ -21,15 +23,33 @@ import type { Upload } from "./upload.ts";
 
 const PIECE_BYTES = 64 * 1024;
 
+export interface SpoolsOptions {
+  /** Its own, for the files: it is emptied first. */
+  readonly directory: string;
+  /** U4. */
+  readonly temporary: Reservations;
+  readonly ids: Ids;
+  readonly clock: Clock;
+}
+
+interface SpoolFile {
+  readonly file: FileHandle;
+  readonly reservation: Reservation;
+  /** Harmless when repeated. */
+  readonly release: () => void;
+}
+
 export class Spools {
   readonly #directory: string;
+  readonly #temporary: Reservations;
   readonly #ids: Ids;
   readonly #clock: Clock;
   /** U2. */
   readonly #shares = new Shares({ each_max: LIMITS.spools_per_tenant_max, all_max: LIMITS.spools_max });
 
-  constructor(directory: string, ids: Ids, clock: Clock) {
+  constructor({ directory, temporary, ids, clock }: SpoolsOptions) {
     this.#directory = directory;
+    this.#temporary = temporary;
     this.#ids = ids;
     this.#clock = clock;
   }
@@ -71,8 +91,8 @@ export class Spools {
     }
   }
 
-  async #open(tenant_id: string): Promise<{ readonly file: FileHandle; readonly release: () => void }> {
-    const release = this.#shares.take(tenant_id, (reached) =>
+  async #open(tenant_id: string): Promise<SpoolFile> {
+    const leave = this.#shares.take(tenant_id, (reached) =>
       reached === "each_max"
         ? new AppError(
             "CONCURRENCY_LIMIT",
@@ -80,14 +100,20 @@ export class Spools {
           )
         : new AppError("CAPACITY_FULL", `too many large uploads (limit ${LIMITS.spools_max})`),
     );
+    let reservation: Reservation | null = null;
+    const release = () => {
+      reservation?.release();
+      leave();
+    };
     const path = `${this.#directory}/${this.#ids.next("spool")}`;
     try {
+      reservation = await this.#temporary.open(tenant_id);
       const file = await open(path, "wx+", 0o600);
       await rm(path).catch(async (error) => {
         await file.close();
         throw error;
       });
-      return { file, release };
+      return { file, reservation, release };
     } catch (error) {
       release();
       throw error;
@@ -104,14 +130,14 @@ function tooSlow(bytes: number, waited_ms: number): AppError {
 /** Read once; what was not begun by the end of its request is not read any more. */
 export class Spool implements Upload {
   readonly content_type = "application/octet-stream";
-  readonly #open: () => Promise<{ readonly file: FileHandle; readonly release: () => void }>;
+  readonly #open: () => Promise<SpoolFile>;
   readonly #pieces = new ChunkList();
   #bytes = 0;
-  #file: { readonly file: FileHandle; readonly release: () => void } | null = null;
+  #file: SpoolFile | null = null;
   #isBegun = false;
   #isEnded = false;
 
-  constructor(openFile: () => Promise<{ readonly file: FileHandle; readonly release: () => void }>) {
+  constructor(openFile: () => Promise<SpoolFile>) {
     this.#open = openFile;
   }
 
@@ -136,9 +162,9 @@ export class Spool implements Upload {
       this.#file = await this.#open();
       const before = this.#pieces.bytes();
       this.#pieces.clear();
-      await this.#write(this.#file.file, before, 0);
+      await this.#write(this.#file, before, 0);
     }
-    await this.#write(this.#file.file, bytes, this.#bytes);
+    await this.#write(this.#file, bytes, this.#bytes);
     this.#bytes += bytes.length;
   }
 
@@ -169,7 +195,8 @@ export class Spool implements Upload {
     }
   }
 
-  async #write(file: FileHandle, bytes: Uint8Array, at: number): Promise<void> {
+  async #write({ file, reservation }: SpoolFile, bytes: Uint8Array, at: number): Promise<void> {
+    await reservation.reach(at + bytes.length);
     try {
       for (let done = 0; done < bytes.length; ) {
         done += (await file.write(bytes, done, bytes.length - done, at + done)).bytesWritten;

@@ -3,6 +3,7 @@ import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { createLog } from "../../src/base/log.ts";
+import { temporaryFiles } from "../../src/base/reservations.ts";
 import type { TenantLimits } from "../../src/base/tenant-limits.ts";
 import { CodeStore } from "../../src/code/service.ts";
 import { FileSessions } from "../../src/engine/files/file-sessions.ts";
@@ -54,6 +55,7 @@ export class CodeGround {
       log: { debug: note, info: note, warn: note, error: note },
       quotas,
       directory: `${ground.data_dir}/code-uploads`,
+      temporary: temporaryFiles(quotas, 100_000),
     });
     await this.code.boot();
   }

@@ -7,6 +7,7 @@ import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import type { Log, LogFields } from "../../src/base/log.ts";
 import type { Served as Told } from "../../src/base/request-observer.ts";
+import { temporaryFiles } from "../../src/base/reservations.ts";
 import { Traces } from "../../src/base/trace.ts";
 import type { TenantOfAddress } from "../../src/http/connections.ts";
 import { Cursors } from "../../src/http/cursors.ts";
@@ -19,6 +20,7 @@ import { Spools } from "../../src/http/spool.ts";
 import type { SocketLimits } from "../../src/http/websocket.ts";
 import type { Store } from "../../src/store/store.ts";
 import type { Keys } from "../../src/tenants/keys.ts";
+import { nodeQuotas } from "../functions/node-quotas.ts";
 import { scratchStores } from "../store/scratch.ts";
 import { testKeys } from "../tenants/test-keys.ts";
 
@@ -93,7 +95,8 @@ export function serving(): (
     const keys = testKeys(store, systemClock);
     await keys.ensureBootstrap(KEY);
     const rates = new LocalRates(systemClock);
-    const spools = new Spools(join(made.directory, "uploads"), ids, clock);
+    const temporary = temporaryFiles(nodeQuotas(), 100_000);
+    const spools = new Spools({ directory: join(made.directory, "uploads"), temporary, ids, clock });
     await spools.begin();
     const app = createApp({
       log,
