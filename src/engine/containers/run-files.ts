@@ -106,7 +106,8 @@ export class RunFiles {
     await mkdir(to, { recursive: true });
     for (const name of SEGMENTS) {
       const file = `${before}/${name}`;
-      if (existsSync(file)) await copyFile(file, `${to}/${name}`);
+      const found = await stat(file).catch(unlessMissing);
+      if (found !== null && found.size <= LIMITS.log_segment_bytes_max) await copyFile(file, `${to}/${name}`);
     }
     await rm(before, { recursive: true, force: true });
   }
