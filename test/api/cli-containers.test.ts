@@ -40,6 +40,9 @@ describe("run", () => {
     expect(await run("alpine:3.20", "ls", "-l")).toEqual({ code: 127, out: "", err: `${why("alpine:3.20")}${hint}` });
     // Also where nobody waits for its end: at the start, and in a log that has nothing else.
     const behind = await hearth("run", "-d", "--name", "behind", "--", "/no/such");
+    const meant = await hearth("run", "-d", "--name", "meant", "--", "alpine");
+    expect(meant.err).toContain("if alpine is an image: hearth run -d --image alpine --oci\n");
+    await hearth("rm", "meant");
     expect(behind).toEqual({ code: 127, out: expect.stringMatching(/^behind is exited/), err: why("/no/such") });
     for (const words of [["start"], ["logs"], ["logs", "-f"], ["logs", "--json"]]) {
       const told = await hearth(...words, "behind");

@@ -137,7 +137,11 @@ const IMAGE_WORD = /^[a-z0-9][a-z0-9._-]*(?:\/[a-z0-9._-]+)*(?::[\w.-]+)?$/;
 
 function hintAtImage({ terminal }: Session, [first = "", ...others]: readonly string[], flags: Flags): void {
   if (process.exitCode !== EXIT_NO_COMMAND || !IMAGE_WORD.test(first)) return;
-  const given = [flags.tty === true ? "-it" : "", flags.rm === true ? "--rm" : ""].filter((flag) => flag !== "");
+  const given = [
+    flags.detach === true ? "-d" : "",
+    flags.tty === true ? "-it" : "",
+    flags.rm === true ? "--rm" : "",
+  ].filter((flag) => flag !== "");
   const words = others.length === 0 ? [] : ["--", ...others.map(shellWord)];
   const command = ["hearth run", ...given, "--image", first, "--oci", ...words].join(" ");
   terminal.note(`if ${first} is an image: ${command}`);
