@@ -1,10 +1,16 @@
 /** Functions' code on a real storage pool: uploads, attacks, collection. */
+import { randomBytes } from "node:crypto";
 import { lstatSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { buffer } from "node:stream/consumers";
 import { gunzipSync, gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { systemClock } from "../../src/base/clock.ts";
+import { AppError } from "../../src/base/errors.ts";
+import { randomIds } from "../../src/base/ids.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import { temporaryFiles } from "../../src/base/reservations.ts";
 import { TENANT_LIMITS } from "../../src/base/tenant-limits.ts";
+import { CodeArchives } from "../../src/code/archive.ts";
 import { CODE_MTIME_MS } from "../../src/code/unpack.ts";
 import { type TarEntry, tarEnd, tarHeader, tarPadding } from "../../src/engine/files/tar.ts";
 import { archive, ENTRY, inPieces } from "../support/file-helper.ts";
@@ -105,6 +111,27 @@ describe("an upload", () => {
     const { digest } = await put(zip({ name: "large", content: large }, { name: "small", content: "1" }));
     expect(readFileSync(held.seen(digest, "large")).equals(large)).toBe(true);
     expect(readdirSync(`${held.ground.data_dir}/code-uploads`)).toEqual([]);
+  });
+
+  it("is read from zips that are held, as many at once as the tenant's temporary files have room for", async () => {
+    // A quarter of the disk: 4 MiB.
+    const temporary = temporaryFiles(held.quotas, 16);
+    const files = () => {
+      throw new AppError("INTERNAL", "a zip needs no files");
+    };
+    const directory = `${held.ground.data_dir}/held-zips`;
+    const archives = new CodeArchives({ directory, temporary, ids: randomIds(), clock: systemClock, files });
+    await archives.begin();
+    const open = (mib: number) => {
+      return archives.open("t", inPieces(zip({ name: "large", content: randomBytes(mib * MIB) }), 65_536));
+    };
+    const first = await open(3);
+    await expect(open(2)).rejects.toMatchObject({ code: "QUOTA_EXCEEDED" });
+    await first.close();
+    expect(temporary.reservedBytes("t")).toBe(0);
+    await expect(open(5)).rejects.toMatchObject({ code: "QUOTA_EXCEEDED" });
+    await (await open(2)).close();
+    expect(temporary.reservedBytes("t")).toBe(0);
   });
 
   it("keeps the last of two entries of a name, and a hard link as a file", async () => {

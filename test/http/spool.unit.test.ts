@@ -1,9 +1,17 @@
 /** Uploads in base64 that are spooled: their senders keep a minimum rate while they hold a place. */
+import { mkdtempSync, rmSync } from "node:fs";
+import { Readable } from "node:stream";
+import { buffer } from "node:stream/consumers";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { systemClock } from "../../src/base/clock.ts";
+import { randomIds } from "../../src/base/ids.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import { temporaryFiles } from "../../src/base/reservations.ts";
+import { MemoryBudget } from "../../src/http/memory-budget.ts";
 import { route } from "../../src/http/route.ts";
+import { Spools } from "../../src/http/spool.ts";
+import { nodeQuotas } from "../functions/node-quotas.ts";
 import { KEY, rawClient, serving } from "./test-server.ts";
 
 const KIB = 1024;
@@ -68,4 +76,36 @@ describe("an upload in base64", () => {
     socket.write('"}');
     expect(await until(/\r\n\r\n.*\}/s)).toContain(`{"bytes":${(content * 3) / 4}}`);
   }, 30_000);
+});
+
+describe("the files of uploads in base64", () => {
+  it("have no more room than the temporary files of their tenant, together, and give it back", async () => {
+    const directory = mkdtempSync("/var/tmp/hearth-spools-");
+    const share = new MemoryBudget().share();
+    try {
+      // A quarter of the disk: 4 MiB.
+      const temporary = temporaryFiles(nodeQuotas(), 16);
+      const spools = new Spools({ directory, temporary, ids: randomIds(), clock: systemClock });
+      const read = (mib: number) => {
+        const content = Buffer.alloc(mib * MIB).toString("base64");
+        const json = Buffer.from(JSON.stringify({ content }));
+        const pieces = Array.from({ length: Math.ceil(json.length / MIB) }, (_, i) => {
+          return Buffer.from(json.subarray(i * MIB, (i + 1) * MIB));
+        });
+        return spools.read("t", Readable.from(pieces), "content", share);
+      };
+      const first = await read(3);
+      expect(temporary.reservedBytes("t")).toBe(3 * MIB);
+      await expect(read(2)).rejects.toMatchObject({ code: "QUOTA_EXCEEDED" });
+      expect(temporary.reservedBytes("t")).toBe(3 * MIB);
+      await first.spool.end();
+      expect(temporary.reservedBytes("t")).toBe(0);
+      await expect(read(5)).rejects.toMatchObject({ code: "QUOTA_EXCEEDED" });
+      const second = await read(2);
+      expect((await buffer(second.spool)).length).toBe(2 * MIB);
+      expect(temporary.reservedBytes("t")).toBe(0);
+    } finally {
+      rmSync(directory, { recursive: true });
+    }
+  });
 });

@@ -7,6 +7,7 @@ import { detailsOf } from "../../src/oci/image-config.ts";
 import { machinePlatform } from "../../src/oci/platform.ts";
 import type { ImageContent } from "../../src/oci/rows.ts";
 import { TenantImages } from "../../src/oci/service.ts";
+import type { Disk } from "../../src/oci/unused-images.ts";
 import type { Store } from "../../src/store/store.ts";
 import { nodeQuotas } from "../functions/node-quotas.ts";
 import { quietLog } from "../store/scratch.ts";
@@ -45,7 +46,14 @@ export function content({ mark, size_mb = 5, architecture = machinePlatform().ar
 }
 
 /** `images`: another image store. */
-export async function makeImages(store: Store, own?: Images) {
+export async function makeImages(
+  store: Store,
+  own?: Images,
+  {
+    disk = null,
+    disk_free_bytes_min = 1,
+  }: { readonly disk?: (() => Disk) | null; readonly disk_free_bytes_min?: number } = {},
+) {
   const insert = "INSERT INTO tenants (id, name, created_at) VALUES (?, ?, 0)";
   await store.write(TENANTS.map((id) => ({ sql: insert, args: [id, id] })));
   const state = {
@@ -73,9 +81,9 @@ export async function makeImages(store: Store, own?: Images) {
     log: quietLog,
     quotas,
     images: () => own ?? (port as unknown as Images),
-    readDisk: () => ({ size_bytes: 100, used_bytes: state.disk_percent }),
+    readDisk: disk ?? (() => ({ size_bytes: 100, used_bytes: state.disk_percent })),
     disk_percent_max: 90,
-    disk_free_bytes_min: 1,
+    disk_free_bytes_min,
     temporary: temporaryFiles(quotas, 100_000),
     used: async () => state.used,
   });

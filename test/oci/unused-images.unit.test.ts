@@ -1,11 +1,13 @@
 /** Images that nothing uses: pruned by their tenant, and evicted while the disk is nearly full. */
 import { execFileSync } from "node:child_process";
+import { rmSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { firstPage } from "../../src/base/paging.ts";
 import { readDisk } from "../../src/engine/kernel/node-bounds.ts";
 import type { Store } from "../../src/store/store.ts";
 import { scratchStores } from "../store/scratch.ts";
+import { SmallDisk } from "../support/small-disk.ts";
 import { container, content, idOf, MEGABYTE, makeImages } from "./tenant-images.ts";
 
 const scratch = scratchStores();
@@ -28,9 +30,9 @@ async function version(store: Store, tenant_id: string, mark: string, oci: boole
   ]);
 }
 
-async function made() {
+async function made(options: Parameters<typeof makeImages>[2] = {}) {
   const store = scratch().open();
-  const { images, state } = await makeImages(store);
+  const { images, state } = await makeImages(store, undefined, options);
   /** Gives a tenant an image, a minute after the last one. */
   const pull = async (tenant_id: string, name: string, mark: string) => {
     state.clock_ms += 60_000;
@@ -157,6 +159,32 @@ describe("a nearly full disk", () => {
     Object.assign(state, { disk_percent: 92, percent_each: 1 });
     (await images.intake("a", complete("new"))).release();
     expect(await left()).toEqual(["a common", "b common"]);
+  });
+
+  it("that is a real one refuses a tenant, and takes its own images alone", async () => {
+    const disk = new SmallDisk(64);
+    try {
+      const readSmall = () => readDisk(disk.path);
+      const min = { disk: readSmall, disk_free_bytes_min: 16 * MEGABYTE };
+      const { images, pull, left, wait } = await made(min);
+      await pull("b", "theirs", "b0");
+      await pull("a", "own", "a0");
+      wait(AGE);
+      (await images.intake("a", complete("new"))).release();
+      expect(await left()).toEqual(["b theirs", "a own"]);
+      execFileSync("fallocate", [
+        "-l",
+        String(readSmall().size_bytes - readSmall().used_bytes - 4 * MEGABYTE),
+        `${disk.path}/filler`,
+      ]);
+      await expect(images.intake("a", complete("new"))).rejects.toMatchObject({ code: "CAPACITY_FULL" });
+      expect(await left()).toEqual(["b theirs"]);
+      rmSync(`${disk.path}/filler`);
+      (await images.intake("a", complete("new"))).release();
+      expect(await left()).toEqual(["b theirs"]);
+    } finally {
+      disk.remove();
+    }
   });
 
   it("is one that df calls so", () => {
