@@ -412,6 +412,45 @@ describe("a hostile build", () => {
   });
 });
 
+describe("files of the builds of a tenant", () => {
+  const LIMITED = { disk_mb_max: 64, container_memory_mb_max: 256, image_mb_max: null, build_contexts_max: null };
+  const FULL = /quota exceeded|no space left|exit code 1/i;
+  const cached = (id: string, mib: number) =>
+    `RUN --mount=type=cache,id=${id},target=/c head -c ${mib}M /dev/urandom > /c/f\n`;
+
+  it("take no more than its disk together: one cache, a cache beside the root, several caches", async () => {
+    const { as: small, tenant_id } = await user.tenant("cached", LIMITED);
+    await user.call("PATCH", "/api/oci/images", { reference: NAME, is_shared: true });
+    const sources = [
+      cached("one", 80),
+      `RUN --mount=type=cache,id=two,target=/c head -c 40M /dev/urandom > /f && head -c 40M /dev/urandom > /c/f\n`,
+      `${cached("three", 40)}${cached("four", 40).replace("RUN ", "RUN --mount=type=cache,id=three,target=/d ")}`,
+    ];
+    for (const source of sources) {
+      // What the last one left is freed in the background.
+      const room = `${BASE}RUN head -c 56M /dev/urandom > /f && rm /f\n`;
+      await small.call("POST", "/api/oci/images/prune", { build_cache: true });
+      await eventually("its disk is free", async () => (await small.build(room)).status === 200);
+      await small.call("POST", "/api/oci/images/prune", { build_cache: true });
+      expect((await small.build(`${BASE}${source}`)).body.error).toMatch(FULL);
+    }
+    expect((await user.call("DELETE", `/api/tenants/${tenant_id}?force=true`)).status).toBe(200);
+  });
+
+  it("take no more than its disk together in two builds at once, and as much again after them", async () => {
+    const { as: small, tenant_id } = await user.tenant("twice", LIMITED);
+    await user.call("PATCH", "/api/oci/images", { reference: NAME, is_shared: true });
+    const first = await small.begin(`${BASE}RUN head -c 40M /dev/urandom > /f && sync && ${SLEEP}\n`);
+    await eventually("the first has written", () => running(SLEEP) > 0);
+    const source = `${BASE}RUN head -c 40M /dev/urandom > /g\n`;
+    expect((await small.build(source)).body.error).toMatch(FULL);
+    await small.call("POST", `/api/operations/${first}/cancel`);
+    await eventually("nothing runs", () => running(SLEEP) === 0);
+    await eventually("a build has the disk again", async () => (await small.build(source)).status === 200);
+    expect((await user.call("DELETE", `/api/tenants/${tenant_id}?force=true`)).status).toBe(200);
+  });
+});
+
 it("leaves nothing", async () => {
   expect(await daemon.stop()).toBe(0);
   expect(daemon.leftovers()).toEqual(NOTHING_LEFT);

@@ -1,4 +1,5 @@
 /** Uses of snapshots through the real API: comparisons, archives, images, versions; and schedules. */
+import { readdirSync, statSync } from "node:fs";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, eventually, KEY } from "../support/daemon.ts";
@@ -173,6 +174,44 @@ describe("an image of a container", () => {
     await eventually("nothing is left", () => daemon.leftovers().subvolumes.length === 0);
   });
 });
+
+describe("an image of a container above the tenant's limit", () => {
+  it("is refused before its layer is written, by a commit and by an export", async () => {
+    const { tenant_id } = (await daemon.call("POST", "/api/tenants", { name: "small" })).body;
+    const { key } = (await daemon.call("POST", `/api/tenants/${tenant_id}/api-keys`, { name: "k" })).body;
+    const headers = { "x-api-key": key };
+    const own = new SnapshotUser(daemon, tenant_id, headers);
+    await own.ok("POST", "/api/containers", { name: "box", image: "prod", command: ["sleep", "1000"] });
+    const write = { command: ["sh", "-c", "head -c 64M /dev/urandom > /large"] };
+    expect((await own.ok("POST", "/api/containers/box/exec", write)).exit_code).toBe(0);
+    const taken = await own.take("box");
+    await daemon.call("PATCH", `/api/tenants/${tenant_id}`, { limits: { image_mb_max: 4 } });
+    const paths = ["/api/containers/box/commit", `/api/snapshots/${taken.snapshot_id}/export`];
+    for (const path of paths) {
+      let largest = 0;
+      const watching = setInterval(() => {
+        largest = Math.max(largest, bytesBelow(`${daemon.data_dir}/commits`));
+      }, 1);
+      const { body } = await own
+        .call("POST", `${path}?execution=sync`, { reference: "large:1" })
+        .finally(() => clearInterval(watching));
+      expect(body.error_code).toBe("QUOTA_EXCEEDED");
+      expect(largest).toBeLessThanOrEqual(4 * 1024 * 1024);
+    }
+    expect((await daemon.call("DELETE", `/api/tenants/${tenant_id}?force=true`)).status).toBe(200);
+  });
+});
+
+/** Bytes of the files below a directory, which may go meanwhile. */
+function bytesBelow(path: string): number {
+  try {
+    const entries = readdirSync(path, { recursive: true, withFileTypes: true });
+    const files = entries.filter((entry) => entry.isFile());
+    return files.reduce((sum, { parentPath, name }) => sum + statSync(`${parentPath}/${name}`).size, 0);
+  } catch {
+    return 0;
+  }
+}
 
 describe("a version from a snapshot", () => {
   it("runs the handler on the files of the container", async () => {
