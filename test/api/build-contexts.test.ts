@@ -51,10 +51,10 @@ async function makeTenant(name: string, limits: object = {}) {
 }
 
 /** Begins an upload as raw bytes and leaves it open. */
-async function begin(bytes: Uint8Array): Promise<{ sent: ClientRequest; answered: Promise<number> }> {
+async function begin(bytes: Uint8Array, key = KEY): Promise<{ sent: ClientRequest; answered: Promise<number> }> {
   const sent = request(`${daemon.url}/api/build-contexts`, {
     method: "POST",
-    headers: { "x-api-key": KEY, "content-type": "application/x-tar" },
+    headers: { "x-api-key": key, "content-type": "application/x-tar" },
   });
   const answered = new Promise<number>((resolve) => {
     sent.once("response", (response) => resolve(response.resume().statusCode ?? 0)).once("error", () => resolve(0));
@@ -62,7 +62,7 @@ async function begin(bytes: Uint8Array): Promise<{ sent: ClientRequest; answered
   await new Promise((resolve) => sent.write(bytes, resolve));
   return { sent, answered };
 }
-const begun = () => tarHeader({ ...ENTRY, name: "large", size: 100 * MIB });
+const begun = (mib = 100) => tarHeader({ ...ENTRY, name: "large", size: mib * MIB });
 
 describe("a node without builds", () => {
   it("refuses them, whatever they ask for", async () => {
@@ -188,6 +188,22 @@ describe("a build context", () => {
     expect(await post(bomb, headers)).toMatchObject({ status: 403, body: { error_code: "QUOTA_EXCEEDED" } });
     await nothingStored();
     await daemon.call("DELETE", `/api/tenants/${tenant_id}?force=true`);
+  });
+
+  it("has no more room beside another upload of the tenant than that leaves", async () => {
+    const { tenant_id, key, headers } = await makeTenant("both", { build_context_mb_max: 16 });
+    const whole = archive({ name: "whole", content: "x".repeat(10 * MIB) }).subarray(0, -1024);
+    const first = await begin(Buffer.concat([whole, begun(1)]), key);
+    await eventually("the first is written", () => stored().some((id) => existsSync(`${place()}/${id}/whole`)));
+    const other = archive({ name: "f", content: "x".repeat(8 * MIB) });
+    for (const body of [other, gzipSync(other, { level: 1 })]) {
+      expect(await post(body, headers)).toMatchObject({ status: 403, body: { error_code: "QUOTA_EXCEEDED" } });
+    }
+    first.sent.destroy();
+    await nothingStored();
+    expect((await post(other, headers)).status).toBe(201);
+    await daemon.call("DELETE", `/api/tenants/${tenant_id}?force=true`);
+    await nothingStored();
   });
 
   it("whose client disconnects leaves nothing, and a tenant sends as many at once as it may", async () => {

@@ -297,6 +297,15 @@ describe("a tenant's pull", () => {
     await operator("DELETE", `/api/tenants/${tenant_id}?force=true`);
   });
 
+  it("of a layer in gzip that unpacks to more than the tenant may have gives the store no such layer", async () => {
+    const { tenant_id, key } = await limited({ image_mb_max: 4 });
+    const bomb = Buffer.concat([own("bomb").subarray(0, -1024), tarOf("zeros", Buffer.alloc(256 * 1024 * 1024))]);
+    registry.add("team/bomb", "1", makeImage({ layers: [bomb] }));
+    expect(codeOf(await pull(as(key), `${registry.host}/team/bomb:1`))).toEqual([403, "QUOTA_EXCEEDED"]);
+    expect(storeLists()).not.toContain(sha256(bomb));
+    await operator("DELETE", `/api/tenants/${tenant_id}?force=true`);
+  });
+
   it("names the host of a registry that does not answer", async () => {
     const closed = await new TestRegistry().start();
     const { host } = closed;
