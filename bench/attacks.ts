@@ -7,15 +7,11 @@ import { setTimeout } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import { entry } from "../test/support/layer-bytes.ts";
 import { tarOf } from "../test/support/registry.ts";
-import { runLoad } from "./baselines.ts";
-import { checkClasses, failureCounts, latencies, measuredCalls, ratePerSecond } from "./calls.ts";
+import { BusyFunction } from "./busy-function.ts";
 import { type Daemon, withDaemon } from "./daemon.ts";
 import { distribution, evidence, pairedBar, Samples, type Section } from "./report.ts";
 import { figure } from "./text.ts";
 
-const PAYLOAD = '{"hello":"world"}';
-const CLIENTS = 8;
-const OPEN_CONNECTIONS = 64;
 const SEED = 28_100;
 /** The bar of the walls between tenants: p99 beside an attack, of p99 at rest. */
 const BAR = 2;
@@ -174,32 +170,15 @@ async function measure(
   const never = new AbortController();
   const attacks = await attacksOf(senderOf(daemon.port, key, never.signal), plan);
   const sides = [null, ...attacks].map((attack) => new Beside(attack));
-  await daemon.deploy({ name: "busy", handler: "cat", max_instances: CLIENTS });
-  const known = new Set<string>();
-  const load = (clients_count: number, open: { rate_per_second: number; seed: number } | null) =>
-    runLoad({
-      port: daemon.port,
-      targets: [{ request: daemon.invocation("busy", PAYLOAD).toString(), expected: PAYLOAD }],
-      is_hearth: true,
-      clients_count,
-      warmup_ms: plan.warmup_ms,
-      length_ms: open === null ? Math.min(1_500, plan.length_ms) : plan.length_ms,
-      open,
-    });
-  const peak = await load(CLIENTS, null);
-  checkClasses(peak.calls, known);
-  const rate_per_second = ratePerSecond(peak) / 4;
+  const busy = await BusyFunction.start(daemon, plan, 4);
   for (let round = 0; round < plan.rounds_count; round++) {
     for (const side of round % 2 === 0 ? sides : [...sides].reverse()) {
       const over = new AbortController();
       const send = senderOf(daemon.port, key, over.signal);
       const attacking = side.attack === null ? null : repeat(side.attack, send, over.signal);
-      const result = await load(OPEN_CONNECTIONS, { rate_per_second, seed: SEED + round });
+      await busy.measure(side.latency, SEED + round);
       over.abort();
       await attacking;
-      side.latency.rounds.push(latencies(measuredCalls(result)));
-      side.latency.failAll(failureCounts(result));
-      side.latency.failAll(checkClasses(result.calls, known).contradictions);
       await daemon.quiet(0);
     }
   }
@@ -209,7 +188,7 @@ async function measure(
     containers: { container_id: string }[];
   };
   for (const { container_id } of containers) await send("DELETE", `/api/containers/${container_id}`, null);
-  return { sides, rate_per_second };
+  return { sides, rate_per_second: busy.rate_per_second };
 }
 
 export async function benchAttacks(plan: AttacksPlan): Promise<Section> {

@@ -3,19 +3,14 @@
  * nothing, at the same arrivals, up and down in turns so that no step is always the later one; the memory of each
  * instance; the time to get there.
  */
-import { runLoad } from "./baselines.ts";
-import { checkClasses, failureCounts, latencies, measuredCalls, ratePerSecond } from "./calls.ts";
+import { BusyFunction } from "./busy-function.ts";
 import { machineMs } from "./clock.ts";
 import { type Daemon, withDaemon } from "./daemon.ts";
-import type { LoadResult } from "./load.ts";
 import { availableMb, ContainerWeights, daemonRssMb, networkSlotCount } from "./memory.ts";
 import { type Axis, countBar, distribution, evidence, type Plot, pairedBar, Samples, type Section } from "./report.ts";
 import { median, summarize } from "./stats.ts";
 import { figure } from "./text.ts";
 
-const PAYLOAD = '{"hello":"world"}';
-const CLIENTS = 8;
-const OPEN_CONNECTIONS = 64;
 const SEED = 30_500;
 const BAR_MB = 2;
 /** Changes of functions under way at the same time, as an operator's script would. */
@@ -62,12 +57,6 @@ class Step {
     this.ready_count_min = Math.min(this.ready_count_min, stats.ready_count);
     this.slots_count_max = Math.max(this.slots_count_max, networkSlotCount(daemon));
   }
-
-  add(result: LoadResult, known: Set<string>): void {
-    this.latency.rounds.push(latencies(measuredCalls(result)));
-    this.latency.failAll(failureCounts(result));
-    this.latency.failAll(checkClasses(result.calls, known).contradictions);
-  }
 }
 
 /** Functions with a minimum of instances each; of them as many are deployed as a step asks for. */
@@ -111,30 +100,16 @@ class IdleFunctions {
 async function measure(daemon: Daemon, plan: DensityPlan, steps: readonly Step[]): Promise<number> {
   const idle = new IdleFunctions(daemon, plan.instances_per_function);
   await idle.create(Math.ceil((plan.idle_counts.at(-1) ?? 0) / plan.instances_per_function));
-  await daemon.deploy({ name: "busy", handler: "cat", max_instances: CLIENTS });
-  const known = new Set<string>();
-  const load = async (clients_count: number, open: { rate_per_second: number; seed: number } | null) =>
-    runLoad({
-      port: daemon.port,
-      targets: [{ request: daemon.invocation("busy", PAYLOAD).toString(), expected: PAYLOAD }],
-      is_hearth: true,
-      clients_count,
-      warmup_ms: plan.warmup_ms,
-      length_ms: open === null ? Math.min(1_500, plan.length_ms) : plan.length_ms,
-      open,
-    });
-  const peak = await load(CLIENTS, null);
-  checkClasses(peak.calls, known);
-  const rate_per_second = ratePerSecond(peak) / 3;
+  const busy = await BusyFunction.start(daemon, plan, 3);
   for (let round = 0; round < plan.rounds_count; round++) {
     for (const step of round % 2 === 0 ? steps : [...steps].reverse()) {
       const begun_ms = machineMs();
       if (await idle.hold(step.idle_count)) step.reached.rounds.push([machineMs() - begun_ms]);
       await step.look(daemon);
-      step.add(await load(OPEN_CONNECTIONS, { rate_per_second, seed: SEED + round }), known);
+      await busy.measure(step.latency, SEED + round);
     }
   }
-  return rate_per_second;
+  return busy.rate_per_second;
 }
 
 function plots(steps: readonly Step[]): Plot[] {

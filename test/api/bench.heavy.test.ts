@@ -1,6 +1,7 @@
 /** The bodies of the bench with a handful of samples, so that they cannot rot. The figures are not looked at. */
 import { describe, expect, it } from "vitest";
 import { benchArchive } from "../../bench/archive.ts";
+import { benchAttacks } from "../../bench/attacks.ts";
 import { benchBurst } from "../../bench/burst.ts";
 import { checkClasses } from "../../bench/calls.ts";
 import { benchCodeCalls } from "../../bench/code-calls.ts";
@@ -124,6 +125,14 @@ describe("bench", () => {
     const weighed = section.rows.find(({ label }) => label === "PSS of a container, 6 idle");
     expect(weighed?.summary.count).toBeGreaterThanOrEqual(2 * 6);
     expect(weighed?.summary.p50).toBeGreaterThan(0);
+  }, 120_000);
+
+  it("serves one tenant beside the attacks of another", async () => {
+    const plan = { rounds_count: 1, warmup_ms: 100, length_ms: 300, blob_mb: 32, streams_count: 24 };
+    const section = await benchAttacks(plan);
+    expectSound("attacks", section);
+    expect(Object.keys(barValues(section))).toHaveLength(section.rows.length - 1);
+    for (const row of section.rows) expect(row.summary.count, row.label).toBeGreaterThan(0);
   }, 120_000);
 
   it("restarts a daemon and waits until it is gone", async () => {
