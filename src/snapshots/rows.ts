@@ -143,16 +143,16 @@ export class SnapshotRows {
     return (await this.#store.read(sql, [tenant_id, LIMITS.list_limit_max])).map(({ id }) => String(id));
   }
 
-  /** Time at which the next snapshot of this node expires, or the last one should have; null: none does. */
+  /** Time at which the next snapshot of this node is due, or the last one should have been; null: none is. */
   async nextExpiry(): Promise<number | null> {
-    const sql = `SELECT min(expires_at) AS at FROM snapshots WHERE node_seq = ? AND is_pinned = 0 AND state = 'ready'`;
+    const sql = `SELECT min(expires_at) + 1 AS at FROM snapshots WHERE node_seq = ? AND is_pinned = 0 AND state = 'ready'`;
     return numberOrNull((await this.#store.readOne(sql, [this.#node.seq]))?.at);
   }
 
   /** Snapshots of this node that a round of the periodic work deletes: expired, or never finished. */
   async due(now: number, unfinished_before: number): Promise<readonly string[]> {
     const sql = `SELECT id FROM snapshots WHERE node_seq = ? AND is_pinned = 0
-      AND ((state = 'ready' AND expires_at <= ?) OR (state = 'creating' AND created_at <= ?)) ORDER BY seq LIMIT ?`;
+      AND ((state = 'ready' AND expires_at < ?) OR (state = 'creating' AND created_at <= ?)) ORDER BY seq LIMIT ?`;
     const args = [this.#node.seq, now, unfinished_before, LIMITS.snapshots_expired_per_pass];
     return (await this.#store.read(sql, args)).map(({ id }) => String(id));
   }

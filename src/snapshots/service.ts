@@ -132,7 +132,7 @@ export class Snapshots {
     const head = container_id === null ? [] : [this.#rows.setHead(container_id, id)];
     const conflict = await this.#write([...checks.map(({ statement }) => statement), ...head], row, "created");
     if (conflict !== null) throw checks[conflict]?.refusal();
-    this.#expiries.note(row.expires_at);
+    this.#expiries.note(dueAt(row));
   }
 
   async get(tenant_id: string, id: string): Promise<SnapshotDetail> {
@@ -232,7 +232,7 @@ export class Snapshots {
     const statement = this.#rows.pin(tenant_id, id, is_pinned);
     const conflict = await this.#write([statement], row, is_pinned ? "pinned" : "unpinned");
     if (conflict !== null) throw notFound(id);
-    if (!is_pinned) this.#expiries.note(row.expires_at);
+    if (!is_pinned) this.#expiries.note(dueAt(row));
   }
 
   /** Throws NOT_FOUND, SNAPSHOT_PINNED, WRONG_STATE while it is made, or if another node holds it. */
@@ -461,3 +461,6 @@ export function unfinished({ state }: Pick<SnapshotRow, "state">): AppError {
 function pinned(id: string): AppError {
   return new AppError("SNAPSHOT_PINNED", `snapshot '${id}' is pinned`, { hint: "unpin it first" });
 }
+
+/** A snapshot lives as long as its TTL at least: its times are whole seconds, so the second of `expires_at` has to end. */
+const dueAt = ({ expires_at }: SnapshotRow): number | null => (expires_at === null ? null : expires_at + 1);

@@ -45,7 +45,11 @@ async function idsOf(what: "snapshots" | "containers", id: string): Promise<stri
 
 async function clear(): Promise<void> {
   for (const id of await idsOf("snapshots", "snapshot_id")) await snapshots.call("POST", `/api/snapshots/${id}/unpin`);
-  await each(await idsOf("snapshots", "snapshot_id"), (id) => snapshots.ok("DELETE", `/api/snapshots/${id}`));
+  // One that was pinned past its time is gone at once.
+  await each(await idsOf("snapshots", "snapshot_id"), async (id) => {
+    const { status } = await snapshots.call("DELETE", `/api/snapshots/${id}`);
+    expect([200, 404]).toContain(status);
+  });
   await each(await idsOf("containers", "container_id"), (id) => snapshots.ok("DELETE", `/api/containers/${id}`));
   const { volumes } = await snapshots.ok("GET", "/api/volumes");
   for (const { name } of volumes) await snapshots.ok("DELETE", `/api/volumes/${name}?execution=sync`);
