@@ -65,6 +65,9 @@ export const BUILD_LIMITS = {
   build_cache_disk_ratio: 0.25,
   /** Of the bytes of all tenants' entries, those of one. */
   build_cache_tenant_ratio: 0.5,
+  /** Deadline of a root for space that the kernel still frees: it does so at its next commit, every 30 seconds at the latest. */
+  build_room_wait_ms: 40_000,
+  build_room_look_ms: 250,
   /** One cache mount. */
   build_cache_mount_mb: 2_048,
   /** What an entry takes beside its files: a subvolume's own bookkeeping. */

@@ -2,7 +2,7 @@
  * One build: finds the stages that its target needs, runs the steps whose results are not kept, and makes an image of the last
  * stage's files. Its roots are containers of ids that no row names: what a crash leaves of them, the next start removes.
  */
-import type { Clock } from "../../base/clock.ts";
+import { type Clock, sleep } from "../../base/clock.ts";
 import type { Egress } from "../../base/egress.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import type { Ids } from "../../base/ids.ts";
@@ -149,7 +149,7 @@ export class Build {
   }
 
   async #make(image_id: string | null, from: Parameters<typeof StageRoot.make>[1]): Promise<StageRoot> {
-    const { engine, ids } = this.#parts;
+    const { engine, ids, clock } = this.#parts;
     const { tenant_id } = this.#terms;
     const { size_mb, free_mb } = await engine.storage.statistics();
     const kept_mb = Math.ceil(size_mb * LIMITS.build_pool_free_ratio);
@@ -160,8 +160,20 @@ export class Build {
       );
     }
     const disk_mb = await this.#roomFor(null);
-    const own = { id: ids.next("bld"), image_id: image_id ?? SCRATCH_IMAGE };
-    return StageRoot.make({ containers: engine.containers, storage: engine.storage, tenant_id, disk_mb, ...own }, from);
+    const options = { containers: engine.containers, storage: engine.storage, tenant_id, disk_mb };
+    const end_ms = clock.monotonicMs() + LIMITS.build_room_wait_ms;
+    for (;;) {
+      this.#terms.signal.throwIfAborted();
+      const own = { id: ids.next("bld"), image_id: image_id ?? SCRATCH_IMAGE };
+      try {
+        return await StageRoot.make({ ...options, ...own }, from);
+      } catch (error) {
+        // The kernel still frees what an earlier root of the tenant took: a deleted subvolume counts until then.
+        const isFull = error instanceof AppError && error.code === "QUOTA_EXCEEDED";
+        if (!isFull || clock.monotonicMs() >= end_ms) throw error;
+        await sleep(clock, LIMITS.build_room_look_ms);
+      }
+    }
   }
 
   /** Megabytes that one root may have: all roots of a build share its limit. Throws BUILD_FAILED. */
