@@ -54,8 +54,8 @@ export function credentialOf(
   if (typeof key === "string" && key !== "") return key;
   const bearer = authorization === undefined ? undefined : /^bearer +(\S+)$/i.exec(authorization)?.[1];
   if (bearer !== undefined) return bearer;
-  const isOther = authorization !== undefined && authorization !== "";
-  throw new AppError("UNAUTHORIZED", isOther ? "Authorization: not a bearer credential" : "missing credential", {
+  // The same for each kind of wrong credential: what was right about one is nobody's to learn.
+  throw new AppError("UNAUTHORIZED", "missing credential", {
     hint: "send the key as 'X-Api-Key: <key>' or 'Authorization: Bearer <key>'",
   });
 }

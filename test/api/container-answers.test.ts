@@ -150,7 +150,7 @@ describe("a stream", () => {
     for (const body of [
       { command: ["true"] },
       { command: ["sh", "-c", "echo out; exit 3"] },
-      { command: ["sleep", "9"], timeout_ms: 1 },
+      { command: ["sleep", "9"], timeout_ms: 500 },
     ]) {
       const { status, body: text } = await stream(container_id, body);
       expect(status).toBe(200);
