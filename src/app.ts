@@ -22,6 +22,7 @@ import { temporaryFiles } from "./base/reservations.ts";
 import { buildsOwner } from "./base/storage-owners.ts";
 import { Quotas } from "./base/tenant-limits.ts";
 import { Traces } from "./base/trace.ts";
+import { TransferTurns } from "./base/transfer-turns.ts";
 import { boundFunctions } from "./bound-functions.ts";
 import { CodeStore } from "./code/service.ts";
 import { makeContainers } from "./container-parts.ts";
@@ -112,6 +113,7 @@ interface Base {
   readonly log: CountedLog;
   readonly ids: Ids;
   readonly traces: Traces;
+  readonly turns: TransferTurns;
   readonly undo: Undo;
 }
 
@@ -119,7 +121,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const clock = systemClock;
   const ids = randomIds();
   const traces = new Traces(ids, config.otlp_url === null ? 0 : config.trace_sample_ratio);
-  const base: Base = { config, clock, log, ids, traces, undo };
+  const turns = new TransferTurns(clock);
+  const base: Base = { config, clock, log, ids, traces, turns, undo };
   const started_ms = clock.monotonicMs();
   const started_at = toEpochSeconds(clock.epochMs());
 
@@ -197,7 +200,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   });
   const concurrency = new LocalConcurrency();
   const invoker = new Invoker({ pool, invocations, clock, concurrency, tenant_limit, observer });
-  const rates = new LocalRates(clock);
+  const rates = new LocalRates(clock, turns);
   const idempotency = new Idempotency({ store, clock, log });
   const used = async () => [
     ...(await functions.images()),
@@ -287,7 +290,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
       messages: () => ({ backend: messaging.icc.bus.backend, is_ready: messaging.icc.bus.health().is_ready }),
     },
     functions: { functions, invoker, invocations, pool, code, operations, snapshot_versions },
-    containers: { containers, engine, execs, shares, jobs, verbs, operations, clock, ...views },
+    containers: { containers, engine, execs, shares, jobs, verbs, operations, clock, turns, ...views },
     networks: { networks: new Networks({ store, containers, engine }) },
     volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
     snapshots: { ...copying, containers, volumes, operations },

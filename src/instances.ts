@@ -8,6 +8,7 @@ import { errorText, invariant } from "./base/errors.ts";
 import type { Ids } from "./base/ids.ts";
 import { LIMITS } from "./base/limits.ts";
 import type { Log } from "./base/log.ts";
+import type { TransferTurns } from "./base/transfer-turns.ts";
 import { LocalEngine } from "./engine/engine.ts";
 import { Bindings, type HeldCode, type SecretValues } from "./functions/calls/bindings.ts";
 import type { Call } from "./functions/calls/calling.ts";
@@ -25,11 +26,12 @@ interface Parts {
 }
 
 /** Returns the engine of this machine, before its boot. */
-export function makeEngine({ config, clock, log }: Parts): LocalEngine {
+export function makeEngine({ config, clock, log, turns }: Parts & { readonly turns: TransferTurns }): LocalEngine {
   return new LocalEngine({
     config,
     clock,
     log,
+    turns,
     minit: helperPath(config.data_dir),
     buildah: buildahCommand(config.image_dir),
     storage_command: storageCommand(config.image_dir),

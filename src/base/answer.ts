@@ -13,6 +13,31 @@ export class Answer<Body = unknown> {
   }
 }
 
+/** A list that is made a piece at a time: some hundred items each, none of which is needed any more when the next are asked for. */
+export class ListPieces {
+  readonly source: AsyncIterable<readonly unknown[]>;
+
+  constructor(source: AsyncIterable<readonly unknown[]>) {
+    this.source = source;
+  }
+}
+
+/** An answer in JSON with fields that are `ListPieces`, or long lists. All of it is there before the first byte leaves. */
+export class ListAnswer {
+  readonly body: Readonly<Record<string, unknown>>;
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+
+  constructor(
+    body: ListAnswer["body"],
+    { status = 200, headers = {} }: Partial<Pick<ListAnswer, "status" | "headers">> = {},
+  ) {
+    this.body = body;
+    this.status = status;
+    this.headers = headers;
+  }
+}
+
 export interface StreamedOptions {
   readonly content_type: string;
   /** 200 unless given. */

@@ -77,6 +77,11 @@ export class Semaphore {
     this.#full = full;
   }
 
+  /** True while nothing runs. */
+  get isIdle(): boolean {
+    return this.#running_count === 0;
+  }
+
   /** Throws the refusal if work that came now would be refused. */
   check(): void {
     if (this.#running_count >= this.#at_once && this.#waiting.length >= this.#waiting_max) throw this.#full();

@@ -72,7 +72,7 @@ export class CodeArchives {
     if (head.length === 0) throw new AppError("INVALID_ARGUMENT", "the archive is empty: send a tar, tar.gz or zip");
     const all = chain(first, pieces);
     if (ZIP_HEADS.includes(head.toString("latin1", 0, HEAD_BYTES))) return readZip(await this.#hold(tenant_id, all));
-    return this.#files().readTar(all, {
+    return this.#files().readTar(tenant_id, all, {
       bytes_max: LIMITS.code_stream_bytes_max,
       entries_max: LIMITS.code_entries_max,
     });

@@ -77,6 +77,10 @@ export class Share {
     return this.#budget.stall_ms;
   }
 
+  get tenant_id(): string {
+    return this.#tenant_id;
+  }
+
   /** Counts for a tenant from now on. Before the first `add`. */
   belongTo(tenant_id: string): void {
     this.#tenant_id = tenant_id;

@@ -7,6 +7,7 @@
 import type { Clock } from "../base/clock.ts";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import type { TransferTurns } from "../base/transfer-turns.ts";
 
 interface Bucket {
   readonly per_second: number;
@@ -36,10 +37,13 @@ export interface RateLimiter {
 
 export class LocalRates implements RateLimiter {
   readonly #clock: Clock;
+  readonly #turns: TransferTurns;
   readonly #buckets = new Map<string, Bucket>();
 
-  constructor(clock: Clock) {
+  /** `turns` hear of each request. */
+  constructor(clock: Clock, turns: TransferTurns) {
     this.#clock = clock;
+    this.#turns = turns;
   }
 
   set(tenant_id: string, per_second: number | null): void {
@@ -51,10 +55,11 @@ export class LocalRates implements RateLimiter {
   }
 
   take(tenant_id: string): Taken | null {
+    const now_ms = this.#clock.monotonicMs();
+    this.#turns.seen(tenant_id, now_ms);
     const bucket = this.#buckets.get(tenant_id);
     if (bucket === undefined) return null;
     const { per_second, capacity } = bucket;
-    const now_ms = this.#clock.monotonicMs();
     bucket.tokens = Math.min(capacity, bucket.tokens + ((now_ms - bucket.filled_ms) * per_second) / 1000);
     bucket.filled_ms = now_ms;
     const isEmpty = bucket.tokens < 1;

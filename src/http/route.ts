@@ -4,7 +4,7 @@
  * Mounting is server.ts's, serving serve.ts's.
  */
 import type { z } from "zod";
-import type { Answer, Streamed } from "../base/answer.ts";
+import type { Answer, ListAnswer, Streamed } from "../base/answer.ts";
 import type { AuthClass, Caller, Scope } from "../base/caller.ts";
 import { type ErrorBody, type ErrorCode, invariant } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -57,7 +57,7 @@ export type RequestHeader = "Range" | "Idempotency-Key" | "X-Tenant-Id";
  * What a handler returns: the JSON body, an `Answer`, a `Streamed` for what comes in pieces, for pages and small raw
  * bytes a whole `Response`, and of a route with `socket` an `Upgrade`.
  */
-type Result<Body> = Body | Answer<Body> | Streamed | Upgrade | Response;
+type Result<Body> = Body | Answer<Body> | ListAnswer | Streamed | Upgrade | Response;
 
 export type Output<Schema, Fallback> = Schema extends z.ZodType ? z.output<Schema> : Fallback;
 type Input<Schema> = Schema extends z.ZodType ? z.input<Schema> : undefined;

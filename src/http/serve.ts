@@ -9,7 +9,7 @@ import type { HttpBindings } from "@hono/node-server";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Context } from "hono";
 import type { z } from "zod";
-import { Answer, Streamed } from "../base/answer.ts";
+import { Answer, type ListAnswer, Streamed } from "../base/answer.ts";
 import type { AuthClass, Authenticator, Caller } from "../base/caller.ts";
 import type { Clock } from "../base/clock.ts";
 import { AppError, type ErrorCode, errorText, invariant } from "../base/errors.ts";
@@ -21,6 +21,7 @@ import type { Observer, RequestNotes } from "../base/request-observer.ts";
 import type { pageQuery } from "../base/schema.ts";
 import { Upgrade } from "../base/sockets.ts";
 import type { Trace, Traces } from "../base/trace.ts";
+import type { TransferTurn, TransferTurns } from "../base/transfer-turns.ts";
 import type { Once } from "../store/store.ts";
 import { checkTenant, credentialOf, permit, twoCredentials } from "./auth.ts";
 import { type ContainerOf, confine, permitConfined, withContainerId } from "./confinement.ts";
@@ -30,6 +31,7 @@ import { EarlyHeaders } from "./early-headers.ts";
 import { errorBody, errorCodeOf, errorResponse, requestId } from "./errors.ts";
 import { type Idempotency, keyedRequest } from "./idempotency.ts";
 import { checkPath, parseJson, parseQuery, readBody, validate, validateQuery } from "./input.ts";
+import { longListOf, streamedList } from "./long-lists.ts";
 import type { MemoryBudget, Share } from "./memory-budget.ts";
 import type { RateLimiter, Taken } from "./rates.ts";
 import type { Route, RouteRequest } from "./route.ts";
@@ -57,6 +59,7 @@ export interface AppDeps {
   /** What requests of this application have become. */
   readonly sockets: Sockets;
   readonly traces: Traces;
+  readonly turns: TransferTurns;
   /** Hears of each request once, when its answer is made. */
   readonly observer: Observer;
 }
@@ -132,14 +135,24 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
     const run = () => (keyed === null ? handle(null) : deps.idempotency.once(keyed, handle));
     early = earlyHeaders(c.env, route, query, { request_id, more_headers }, deps);
     result = await (early === null ? run() : early.during(run));
-    share.end();
+    const listed = route.method === "GET" && !early?.areSent ? longListOf(result, route.status) : null;
+    const list = listed === null ? null : await writeList(c.env, listed, share, deps.turns.of(share.tenant_id));
+    if (list === null) share.end();
     response = early?.areSent
       ? finish(c.env, early, result, route.status, share)
-      : result instanceof Streamed
-        ? begin(c.env, result, request_id, deps, taken?.headers)
-        : result instanceof Upgrade
-          ? upgrade(c.env, result, route, { recheck, headers: { "x-request-id": request_id, ...taken?.headers } }, deps)
-          : respond(result, route.status, request_id, (bytes) => hold(c.env, share, bytes), taken?.headers);
+      : list !== null
+        ? begin(c.env, list, request_id, deps, taken?.headers)
+        : result instanceof Streamed
+          ? begin(c.env, result, request_id, deps, taken?.headers)
+          : result instanceof Upgrade
+            ? upgrade(
+                c.env,
+                result,
+                route,
+                { recheck, headers: { "x-request-id": request_id, ...taken?.headers } },
+                deps,
+              )
+            : respond(result, route.status, request_id, (bytes) => hold(c.env, share, bytes), taken?.headers);
   } catch (thrown) {
     share.end();
     error_code = errorCodeOf(thrown);
@@ -303,18 +316,27 @@ function upgrade(
 }
 
 /** Counts a large answer until the client has taken it or has gone. Throws CAPACITY_FULL where there is no room. */
-function hold({ incoming, outgoing }: HttpBindings, share: Share, bytes: number): void {
+function hold(env: HttpBindings, share: Share, bytes: number): void {
+  add(share, bytes);
+  watch(env, share);
+}
+
+function add(share: Share, bytes: number): void {
   const refusal = share.add(bytes);
   if (refusal !== undefined) throw refusal;
+}
+
+/** Ends the share when the client has taken its answer or has gone. */
+function watch({ incoming, outgoing }: HttpBindings, share: Share): void {
   const { socket } = incoming;
   // From its turn on the connection until all of it is with the kernel; progress counts, however slow (B3).
-  const watch = (): void => {
+  const begin = (): void => {
     socket.setTimeout(share.stall_ms);
     // Before Node sets the wait for the next request, or the answer behind has its turn.
     outgoing.prependOnceListener("finish", () => socket.setTimeout(0));
   };
-  if (outgoing.socket === null) outgoing.once("socket", watch);
-  else watch();
+  if (outgoing.socket === null) outgoing.once("socket", begin);
+  else begin();
   const end = (): void => {
     share.end();
     outgoing.off("close", end);
@@ -324,6 +346,14 @@ function hold({ incoming, outgoing }: HttpBindings, share: Share, bytes: number)
   // An answer behind another that was never taken hears nothing of its own.
   socket.once("close", end);
   if (socket.destroyed) end();
+}
+
+/** Writes a long list, whose bytes count as they come. What the request held before is given back first. */
+async function writeList(env: HttpBindings, list: ListAnswer, share: Share, turn: TransferTurn): Promise<Streamed> {
+  share.end();
+  const streamed = await streamedList(list, { turn, hold: (bytes) => add(share, bytes) });
+  watch(env, share);
+  return streamed;
 }
 
 type Hold = (bytes: number) => void;

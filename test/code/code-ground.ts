@@ -1,10 +1,12 @@
 /** Functions' code on a storage pool of its own, with tenants, functions and a clock that can be moved. */
+
 import { type Clock, systemClock } from "../../src/base/clock.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { createLog } from "../../src/base/log.ts";
 import { temporaryFiles } from "../../src/base/reservations.ts";
 import type { TenantLimits } from "../../src/base/tenant-limits.ts";
+import { TransferTurns } from "../../src/base/transfer-turns.ts";
 import { CodeStore } from "../../src/code/service.ts";
 import { FileSessions } from "../../src/engine/files/file-sessions.ts";
 import type { StoragePool } from "../../src/engine/storage/storage-pool.ts";
@@ -45,6 +47,7 @@ export class CodeGround {
       minit: engineHelper(),
       directory: ground.root,
       clock,
+      turns: new TransferTurns(clock),
     });
     this.code = new CodeStore({
       store: this.store,

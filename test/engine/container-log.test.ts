@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { systemClock as clock } from "../../src/base/clock.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import { type TransferTurn, UNBOUNDED_TURN } from "../../src/base/transfer-turns.ts";
 import { readExitRecord, SegmentedLog } from "../../src/engine/containers/log.ts";
 import { shutdown, stopMain } from "../../src/engine/minit/container-client.ts";
 import type { LogLine } from "../../src/engine/ports.ts";
@@ -188,6 +189,25 @@ describe("the log of a container", () => {
     leave.abort();
     await following;
     expect(messages(lines)).toEqual(["4", "5", "6", "7", "8"]);
+  });
+
+  it("is read in the turns of a tenant: each byte that is looked at counts, and each line", async () => {
+    const container = await ran("seq 60000");
+    let bytes = 0;
+    const turn: TransferTurn = {
+      ...UNBOUNDED_TURN,
+      take: async (more) => {
+        bytes += more;
+      },
+    };
+    const log = logOf(container);
+    const pieces: (readonly LogLine[])[] = [];
+    for await (const piece of log.tailPieces({ limit: 1_000, turn })) pieces.push(piece);
+    expect(pieces.map(({ length }) => length)).toEqual([250, 250, 250, 250]);
+    expect(messages(pieces.flat())).toEqual(Array.from({ length: 1_000 }, (_, i) => String(59_001 + i)));
+    const size = statSync(container.log_paths[0] ?? "").size;
+    expect(bytes).toBeGreaterThanOrEqual(size + 1_000 * LIMITS.turn_item_bytes);
+    expect(bytes).toBeLessThan(2 * size);
   });
 
   it("is none where there are no files", async () => {

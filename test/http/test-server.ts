@@ -1,4 +1,5 @@
 /** A real server on loopback with the routes a test needs, and a raw client for what `fetch` hides. */
+
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { afterEach } from "vitest";
@@ -9,6 +10,7 @@ import type { Log, LogFields } from "../../src/base/log.ts";
 import type { Served as Told } from "../../src/base/request-observer.ts";
 import { temporaryFiles } from "../../src/base/reservations.ts";
 import { Traces } from "../../src/base/trace.ts";
+import { TransferTurns } from "../../src/base/transfer-turns.ts";
 import type { TenantOfAddress } from "../../src/http/connections.ts";
 import { Cursors } from "../../src/http/cursors.ts";
 import { Idempotency } from "../../src/http/idempotency.ts";
@@ -94,7 +96,8 @@ export function serving(): (
     const store = made.open();
     const keys = testKeys(store, systemClock);
     await keys.ensureBootstrap(KEY);
-    const rates = new LocalRates(systemClock);
+    const turns = new TransferTurns(systemClock);
+    const rates = new LocalRates(systemClock, turns);
     const temporary = temporaryFiles(nodeQuotas(), 100_000);
     const spools = new Spools({ directory: join(made.directory, "uploads"), temporary, ids, clock });
     await spools.begin();
@@ -106,6 +109,7 @@ export function serving(): (
       budget,
       ...(socket_limits && { socket_limits }),
       rates,
+      turns,
       spools,
       idempotency: new Idempotency({ store, clock: systemClock, log }),
       cursors: new Cursors(Buffer.alloc(32)),

@@ -1,8 +1,10 @@
 /** An engine of its own in the test's process, as set-up installed its parts, and commands for its instances. */
+
 import { systemClock } from "../../src/base/clock.ts";
 import { type Config, readConfig } from "../../src/base/config.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { createLog } from "../../src/base/log.ts";
+import { TransferTurns } from "../../src/base/transfer-turns.ts";
 import { bareSpec } from "../../src/engine/bundles/container.ts";
 import { LocalEngine } from "../../src/engine/engine.ts";
 import type { ContainerSpec, Engine, ExecRequest, InstanceClass } from "../../src/engine/ports.ts";
@@ -21,6 +23,7 @@ export function engineOf(config: Config, image = profileImage().reference, minit
   return new LocalEngine({
     config,
     clock: systemClock,
+    turns: new TransferTurns(systemClock),
     log: createLog("error", systemClock),
     minit,
     buildah: buildahCommand(image_dir),

@@ -1,8 +1,10 @@
 /** Messages for the sockets of containers in memory, and a server of them: in place of the bus. */
+
 import { systemClock } from "../../src/base/clock.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { randomIds } from "../../src/base/ids.ts";
 import { Traces } from "../../src/base/trace.ts";
+import { TransferTurns } from "../../src/base/transfer-turns.ts";
 import { LocalRates } from "../../src/http/rates.ts";
 import type {
   Delivered,
@@ -192,5 +194,12 @@ export class Memory implements Inside, InsideMessages, InsideTopics {
 export function serveInside(inside: Inside) {
   const ids = randomIds();
   const clock = systemClock;
-  return makeInside({ inside, clock, log, ids, rates: new LocalRates(clock), traces: new Traces(ids, 0) });
+  return makeInside({
+    inside,
+    clock,
+    log,
+    ids,
+    rates: new LocalRates(clock, new TransferTurns(clock)),
+    traces: new Traces(ids, 0),
+  });
 }

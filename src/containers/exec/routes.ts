@@ -1,12 +1,13 @@
 /** Routes of what runs in a container: exec, stream, jobs, processes, logs, metrics. */
 import { uptime } from "node:os";
 import { z } from "zod";
-import { closing, Streamed } from "../../base/answer.ts";
+import { closing, ListAnswer, ListPieces, Streamed } from "../../base/answer.ts";
 import { type Clock, toEpochSeconds, toIsoTime } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { acknowledgement, pageQuery, queryFlag, queryLimit, queryNumber } from "../../base/schema.ts";
 import type { TenantShares } from "../../base/tenant-shares.ts";
+import type { TransferTurns } from "../../base/transfer-turns.ts";
 import type { Engine } from "../../engine/ports.ts";
 import { route } from "../../http/route.ts";
 import { signalNumber } from "../command-fields.ts";
@@ -15,7 +16,7 @@ import { byContainer } from "../schema.ts";
 import type { Containers } from "../service.ts";
 import { type Execs, notResponding, running } from "./exec.ts";
 import type { Jobs } from "./jobs.ts";
-import { entryOf, followed, LogReaders } from "./logs.ts";
+import { begun, entriesOf, followed, LogReaders } from "./logs.ts";
 import {
   containerMetrics,
   execRequest,
@@ -34,6 +35,7 @@ export interface ExecRoutesOptions {
   readonly shares: TenantShares;
   readonly jobs: Jobs;
   readonly clock: Clock;
+  readonly turns: TransferTurns;
 }
 
 const NDJSON = "application/x-ndjson";
@@ -225,7 +227,7 @@ function processRoutes({ containers, engine, clock }: ExecRoutesOptions) {
   ];
 }
 
-function watchRoutes({ containers, engine, shares, clock }: ExecRoutesOptions) {
+function watchRoutes({ containers, engine, shares, clock, turns }: ExecRoutesOptions) {
   const readers = new LogReaders();
   return [
     route({
@@ -269,12 +271,14 @@ function watchRoutes({ containers, engine, shares, clock }: ExecRoutesOptions) {
         const { caller, params, query, signal } = request;
         const { id } = await containers.held(caller.tenant_id, params.container_id);
         const log = engine.containers.log(id);
+        const turn = turns.of(caller.tenant_id);
         const { limit, since, after_seq, follow } = query;
-        const wanted = { limit, since_ms: since ?? 0, after_seq: after_seq ?? 0, is_own: true };
-        const entries = await readers.read(() => log.tail(wanted));
-        if (!follow) return { container_id: id, logs: entries.map(entryOf) };
+        const wanted = { limit, since_ms: since ?? 0, after_seq: after_seq ?? 0, is_own: true, turn };
+        const lines = readers.read(caller.tenant_id, log, wanted);
+        if (!follow) return new ListAnswer({ container_id: id, logs: new ListPieces(entriesOf(lines)) });
+        const first = await begun(lines, wanted.after_seq);
         const leave = shares.take("streams", caller.tenant_id);
-        const source = followed(log, entries, after_seq ?? 0, signal, () => request.recheck());
+        const source = followed(log, first, signal, () => request.recheck());
         return new Streamed(closing(source, leave), { content_type: NDJSON });
       },
     }),

@@ -9,9 +9,11 @@
  *    container's first process, which is not trusted.
  */
 import { type FileHandle, open } from "node:fs/promises";
+import { giveBack } from "../../base/buffer-memory.ts";
 import type { Clock, EpochMs } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { type TransferTurn, UNBOUNDED_TURN } from "../../base/transfer-turns.ts";
 import type { ContainerLog, ExitRecord, LogLine, LogStream, TailOptions } from "../ports/containers.ts";
 
 const HEAD_BYTES = 16;
@@ -21,6 +23,8 @@ const PIECE_BYTES_MAX = 16 * 1024;
 const LOG_MAGIC = 0x474f_4c48;
 const LOG_VERSION = 1;
 const FLAG_PARTIAL = 1;
+/** Of a segment, looked at in one go. */
+const TURN_BYTES = 64 * 1024;
 
 /** ECMA-262, 21.4.1.1: the last moment that a Date has. */
 const EPOCH_MS_MAX = 8.64e15;
@@ -81,6 +85,13 @@ interface Segment {
   readonly first_seq: number;
 }
 
+/** Reads a segment into `memory`, which its caller gives back. Empty where it was reused: its lines are newer than all others. */
+async function bytesOf({ file, first_seq }: Segment, memory: Buffer): Promise<Buffer> {
+  const { bytesRead } = await file.read(memory, 0, memory.length, 0);
+  const bytes = memory.subarray(0, bytesRead);
+  return firstSeq(bytes) === first_seq ? bytes : bytes.subarray(0, 0);
+}
+
 /** Those that hold lines, oldest first. */
 async function readHeads(files: readonly FileHandle[]): Promise<Segment[]> {
   const heads = await Promise.all(
@@ -89,28 +100,64 @@ async function readHeads(files: readonly FileHandle[]): Promise<Segment[]> {
   return heads.filter((head) => head.first_seq > 0).sort((a, b) => a.first_seq - b.first_seq);
 }
 
-/** The newest `limit` lines of a segment that are asked for. Done: older segments hold none of them. */
-async function tailOf(
-  segment: Segment,
-  limit: number,
-  { since_ms = 0, after_seq = 0, is_own = false }: TailOptions,
-): Promise<{ lines: LogLine[]; isDone: boolean }> {
-  const bytes = await readAt(segment.file, 0, LIMITS.log_segment_bytes_max);
-  const at: number[] = [];
+/** Lines of a segment that are asked for, as their places in it, oldest first. */
+interface Wanted {
+  readonly segment: Segment;
+  readonly places: Uint32Array;
+  /** Older segments hold none. */
+  readonly isDone: boolean;
+}
+
+/** Finds the newest `limit` lines of a segment that are asked for. */
+async function find(segment: Segment, limit: number, options: TailOptions): Promise<Wanted> {
+  const { since_ms = 0, after_seq = 0, is_own = false, turn = UNBOUNDED_TURN } = options;
+  const memory = Buffer.allocUnsafeSlow(LIMITS.log_segment_bytes_max);
+  // A ring. An array of the places of all lines would be a megabyte of the heap.
+  const ring = new Uint32Array(limit);
+  let count = 0;
   let isDone = segment.first_seq <= after_seq + 1;
-  // Reused since its head was read: its lines are newer than all others, and not to be told before them.
-  if (firstSeq(bytes) !== segment.first_seq) return { lines: [], isDone };
-  let begin = HEAD_BYTES;
-  for (let seq = segment.first_seq; ; seq++) {
-    const end = entryEnd(bytes, begin, seq);
-    if (end === 0) break;
-    const isNew = timeAt(bytes, begin) >= since_ms;
-    if (!isNew) isDone = true;
-    const isWanted = !is_own || STREAMS[bytes[begin + 4] ?? 0] !== "minit";
-    if (isNew && isWanted && seq > after_seq) at.push(begin);
-    begin = end;
+  try {
+    const bytes = await bytesOf(segment, memory);
+    let [begin, turn_end] = [HEAD_BYTES, 0];
+    for (let seq = segment.first_seq; ; seq++) {
+      if (begin >= turn_end) {
+        // A segment of short lines has a hundred thousand.
+        await turn.take(TURN_BYTES);
+        turn_end = begin + TURN_BYTES;
+      }
+      const end = entryEnd(bytes, begin, seq);
+      if (end === 0) break;
+      const isNew = timeAt(bytes, begin) >= since_ms;
+      if (!isNew) isDone = true;
+      const isWanted = !is_own || STREAMS[bytes[begin + 4] ?? 0] !== "minit";
+      if (isNew && isWanted && seq > after_seq) ring[count++ % limit] = begin;
+      begin = end;
+    }
+  } finally {
+    giveBack(memory);
   }
-  return { lines: at.slice(-limit).map((place) => lineAt(bytes, place)), isDone };
+  const oldest = count <= limit ? 0 : count % limit;
+  const places = new Uint32Array(Math.min(count, limit));
+  places.set(ring.subarray(oldest, places.length));
+  places.set(ring.subarray(0, oldest), places.length - oldest);
+  return { segment, places, isDone };
+}
+
+/** Yields lines that were found. The segment is read again: what is in memory meanwhile is bounded (G3). */
+async function* read({ segment, places }: Wanted, turn: TransferTurn): AsyncGenerator<LogLine[], void, undefined> {
+  if (places.length === 0) return;
+  const memory = Buffer.allocUnsafeSlow(LIMITS.log_segment_bytes_max);
+  try {
+    const bytes = await bytesOf(segment, memory);
+    if (bytes.length === 0) return;
+    for (let from = 0; from < places.length; from += LIMITS.turn_items) {
+      const piece = places.slice(from, from + LIMITS.turn_items);
+      await turn.take(piece.length * LIMITS.turn_item_bytes);
+      yield Array.from(piece, (place) => lineAt(bytes, place));
+    }
+  } finally {
+    giveBack(memory);
+  }
 }
 
 export class SegmentedLog implements ContainerLog {
@@ -124,17 +171,27 @@ export class SegmentedLog implements ContainerLog {
   }
 
   async tail(options: TailOptions): Promise<LogLine[]> {
-    const limit = Math.min(options.limit, LIMITS.log_lines_max);
-    return this.#withFiles(async (files) => {
-      let lines: LogLine[] = [];
+    const lines: LogLine[] = [];
+    for await (const piece of this.tailPieces(options)) lines.push(...piece);
+    return lines;
+  }
+
+  async *tailPieces(options: TailOptions): AsyncGenerator<readonly LogLine[], void, undefined> {
+    const files = await openAll(await this.#paths());
+    try {
+      let left = Math.min(options.limit, LIMITS.log_lines_max);
+      const found: Wanted[] = [];
       for (const segment of (await readHeads(files)).reverse()) {
-        if (lines.length >= limit) break;
-        const older = await tailOf(segment, limit - lines.length, options);
-        lines = older.lines.concat(lines);
-        if (older.isDone) break;
+        if (left <= 0) break;
+        const wanted = await find(segment, left, options);
+        found.unshift(wanted);
+        left -= wanted.places.length;
+        if (wanted.isDone) break;
       }
-      return lines;
-    });
+      for (const wanted of found) yield* read(wanted, options.turn ?? UNBOUNDED_TURN);
+    } finally {
+      await closeAll(files);
+    }
   }
 
   async *follow(after_seq: number, signal: AbortSignal): AsyncGenerator<LogLine, void, undefined> {
@@ -186,15 +243,6 @@ export class SegmentedLog implements ContainerLog {
       const cancel = this.#clock.after(delay_ms, done);
       signal.addEventListener("abort", done);
     });
-  }
-
-  async #withFiles<T>(use: (files: readonly FileHandle[]) => Promise<T>): Promise<T> {
-    const files = await openAll(await this.#paths());
-    try {
-      return await use(files);
-    } finally {
-      await closeAll(files);
-    }
   }
 }
 

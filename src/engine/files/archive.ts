@@ -16,6 +16,7 @@ import { createGunzip, createGzip } from "node:zlib";
 import { giveBack, giveBackLast } from "../../base/buffer-memory.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
+import type { TransferTurn } from "../../base/transfer-turns.ts";
 import type { ArchiveBounds, ArchiveReader } from "../ports/archives.ts";
 import type { Extracted, ExtractOptions, FileAttributes, FilePath, FileSession, PackOptions } from "../ports/files.ts";
 import { nameText, type TarEntry, TarReader, tarEnd, tarHeader, tarPadding } from "./tar.ts";
@@ -247,9 +248,24 @@ export async function extract(
   }
 }
 
-/** Reads an archive for a consumer of its entries. */
-export async function readTar(source: AsyncIterable<Uint8Array>, bounds: ArchiveBounds): Promise<ArchiveReader> {
-  const bytes = await plain(source);
+/** Yields the pieces in the turns of the tenant that they belong to. */
+async function* inTurns(
+  source: AsyncGenerator<Uint8Array>,
+  turn: TransferTurn,
+): AsyncGenerator<Uint8Array, void, undefined> {
+  for await (const piece of source) {
+    await turn.take(piece.length);
+    yield piece;
+  }
+}
+
+/** Reads an archive of a tenant, whose turn it is, for a consumer of its entries. */
+export async function readTar(
+  source: AsyncIterable<Uint8Array>,
+  bounds: ArchiveBounds,
+  turn: TransferTurn,
+): Promise<ArchiveReader> {
+  const bytes = inTurns(await plain(source), turn);
   const reader = new TarReader(bytes, bounds);
   return {
     next: async () => {

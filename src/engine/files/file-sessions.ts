@@ -13,7 +13,7 @@ import type { Clock } from "../../base/clock.ts";
 import { AppError, invariant } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { type ReachedBound, Shares } from "../../base/shares.ts";
-import { type TransferTurn, TransferTurns } from "../../base/transfer-turns.ts";
+import type { TransferTurn, TransferTurns } from "../../base/transfer-turns.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 import type { ArchiveBounds, ArchiveReader } from "../ports/archives.ts";
 import type {
@@ -341,6 +341,7 @@ export interface FileSessionsOptions {
   /** For sockets, each of which is there for a moment. */
   readonly directory: string;
   readonly clock: Clock;
+  readonly turns: TransferTurns;
   /** Control groups of tenants; null: helpers stay in that of the launcher. */
   readonly groups: HelperGroups | null;
 }
@@ -359,7 +360,6 @@ export interface HelperGroups {
 export class FileSessions implements Files {
   readonly #options: FileSessionsOptions;
   readonly #shares = new Shares({ each_max: LIMITS.file_sessions_per_tenant_max, all_max: LIMITS.file_sessions_max });
-  readonly #turns = new TransferTurns();
   #next_number = 1;
 
   constructor(options: FileSessionsOptions) {
@@ -380,8 +380,8 @@ export class FileSessions implements Files {
     }
   }
 
-  readTar(source: AsyncIterable<Uint8Array>, bounds: ArchiveBounds): Promise<ArchiveReader> {
-    return readTar(source, bounds);
+  readTar(tenant_id: string, source: AsyncIterable<Uint8Array>, bounds: ArchiveBounds): Promise<ArchiveReader> {
+    return readTar(source, bounds, this.#options.turns.of(tenant_id));
   }
 
   /** Short calls do not pay for a move. The returned function follows the end of the helper. */
@@ -404,7 +404,7 @@ export class FileSessions implements Files {
   async open(tenant_id: string, root: string, uid_base: number, mounter: Spawner | null = null): Promise<OpenFiles> {
     // `mounter`: the launcher that sees the tree, if no other does.
     const give = this.#shares.take(tenant_id, tooMany);
-    const { withLauncher, minit, directory, clock } = this.#options;
+    const { withLauncher, minit, directory, clock, turns } = this.#options;
     const begin = (launcher: Spawner) => {
       const socket_path = join(directory, `files-${this.#next_number++}.sock`);
       return HelperSession.open({
@@ -414,7 +414,7 @@ export class FileSessions implements Files {
         socket_path,
         clock,
         uid_base,
-        turn: this.#turns.of(tenant_id),
+        turn: turns.of(tenant_id),
       });
     };
     try {

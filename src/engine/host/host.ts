@@ -15,6 +15,7 @@ import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
+import type { TransferTurns } from "../../base/transfer-turns.ts";
 import { DOMAIN } from "../dns/answers.ts";
 import { NameServerOfContainers } from "../dns/name-server.ts";
 import { instanceResolvConf, memberResolvConf, readMachineResolvConf } from "../dns/resolv-conf.ts";
@@ -54,6 +55,7 @@ export interface HostOptions {
   readonly config: Config;
   readonly clock: Clock;
   readonly log: Log;
+  readonly turns: TransferTurns;
   /** The compiled helper. */
   readonly minit: string;
   /** buildah with its global flags. */
@@ -181,7 +183,12 @@ export class EngineHost {
       scratch: `${config.data_dir}/scratch`,
       withLauncher,
     });
-    this.files = new FileSessions({ withLauncher, minit, directory: config.run_dir, clock, groups: this.tenants });
+    this.files = new FileSessions({
+      ...{ withLauncher, minit, clock },
+      directory: config.run_dir,
+      turns: options.turns,
+      groups: this.tenants,
+    });
   }
 
   /** Brings up what must stand before anything is looked at: private directories, the launcher, the OCI runtime. */

@@ -1,6 +1,8 @@
 /** The engine's port: API containers and the ports that they publish. */
+
 import type { Clock, EpochMs } from "../../base/clock.ts";
 import type { Egress } from "../../base/egress.ts";
+import type { TransferTurn } from "../../base/transfer-turns.ts";
 import type { Exec, ExecListener, Gathering, RunRequest } from "./commands.ts";
 import type { OpenFiles } from "./files.ts";
 import type { GpuRequest, HeldGpus } from "./gpus.ts";
@@ -159,12 +161,16 @@ export interface TailOptions {
   readonly after_seq?: number;
   /** True for the command's lines alone, without minit's. */
   readonly is_own?: boolean;
+  /** Of the tenant that reads; absent: reading is not bounded. */
+  readonly turn?: TransferTurn;
 }
 
 /** The log of a container's main command. It needs no daemon to be written. */
 export interface ContainerLog {
   /** Returns the present lines, oldest first; none without files. */
   tail(options: TailOptions): Promise<LogLine[]>;
+  /** Yields the same, some hundred lines at a time. */
+  tailPieces(options: TailOptions): AsyncGenerator<readonly LogLine[], void, undefined>;
   /**
    * Yields lines after `after_seq` as they are written, until `signal` is aborted or the log is removed. Ends at once
    * without files.

@@ -169,6 +169,6 @@ export interface Files {
   ): Promise<Result>;
   /** Opens a session for work that ends elsewhere, as a body that is being sent. */
   open(tenant_id: string, root: string, uid_base: number): Promise<OpenFiles>;
-  /** Reads the entries of a tar, or tar in gzip, which it recognises by its first bytes. Touches no tree. */
-  readTar(source: AsyncIterable<Uint8Array>, bounds: ArchiveBounds): Promise<ArchiveReader>;
+  /** Reads the entries of a tenant's tar, or tar in gzip, which it recognises by its first bytes. Touches no tree. */
+  readTar(tenant_id: string, source: AsyncIterable<Uint8Array>, bounds: ArchiveBounds): Promise<ArchiveReader>;
 }

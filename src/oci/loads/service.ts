@@ -87,7 +87,7 @@ export class ImageLoads {
     try {
       intake = await tenant_images.intake(tenant_id, null);
       await mkdir(own, { mode: 0o700 });
-      const files = await this.#keep(archive, own, intake, signal);
+      const files = await this.#keep(tenant_id, archive, own, { intake, signal });
       failpoint("oci.load.kept");
       const complete = referenceText(parseOwnReference(reference ?? nameOf(files.index.bytes)));
       await this.#take(tenant_id, complete, { files, intake, signal });
@@ -100,15 +100,15 @@ export class ImageLoads {
   }
 
   async #keep(
+    tenant_id: string,
     archive: AsyncIterable<Uint8Array>,
     own: string,
-    intake: Intake,
-    signal: AbortSignal,
+    { intake, signal }: { readonly intake: Intake; readonly signal: AbortSignal },
   ): Promise<ArchiveFiles> {
     const { clock, engine } = this.#options;
     const { image_archive_bytes_max: bytes_max, image_archive_entries_max: entries_max } = LIMITS;
     const pieces = paced(archive, { clock, bytes_max, what: "archive" });
-    const reader = await engine.files.readTar(pieces, { bytes_max, entries_max });
+    const reader = await engine.files.readTar(tenant_id, pieces, { bytes_max, entries_max });
     try {
       return await keepArchive(reader, own, { reserve: (bytes) => intake.files(bytes), signal });
     } finally {

@@ -1,4 +1,5 @@
 /** The promises of the `Files` port and of its sessions, on each kind of tree. */
+
 import { execFileSync } from "node:child_process";
 import {
   existsSync,
@@ -17,6 +18,7 @@ import { buffer } from "node:stream/consumers";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from "vitest";
 import { systemClock } from "../../../src/base/clock.ts";
 import { LIMITS } from "../../../src/base/limits.ts";
+import { TransferTurns } from "../../../src/base/transfer-turns.ts";
 import { FileSessions } from "../../../src/engine/files/file-sessions.ts";
 import type { FileSession, Files, OpenFiles } from "../../../src/engine/ports.ts";
 import { engineHelper } from "../../support/helper.ts";
@@ -46,6 +48,7 @@ function treesIn(ground: Ground, path: string): TreeGround {
       minit: engineHelper(),
       directory: ground.root,
       clock: systemClock,
+      turns: new TransferTurns(systemClock),
     }),
     path,
     seen: `/proc/${pid}/root${path}`,
