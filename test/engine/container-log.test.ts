@@ -210,6 +210,15 @@ describe("the log of a container", () => {
     expect(bytes).toBeLessThan(2 * size);
   });
 
+  it("has the lines that are still whole where its file shrinks while it is read", async () => {
+    const container = await ran("seq 100");
+    const [path = ""] = container.log_paths;
+    const size = statSync(path).size;
+    const shrinking: TransferTurn = { ...UNBOUNDED_TURN, take: async () => truncateSync(path, size - 10) };
+    const lines = await logOf(container).tail({ limit: 100, turn: shrinking });
+    expect(messages(lines)).toEqual(Array.from({ length: 99 }, (_, i) => String(i + 1)));
+  });
+
   it("is none where there are no files", async () => {
     const log = new SegmentedLog(async () => [join(native.directory, "nothing")], clock);
     expect(await log.tail({ limit: 10 })).toEqual([]);

@@ -47,6 +47,11 @@ function entryEnd(bytes: Buffer, at: number, seq: number): number {
   return bytes.readUInt32LE(end - SEAL_BYTES) === (length ^ (seq & 0xffff_ffff)) >>> 0 ? end : 0;
 }
 
+/** The file may have changed since its lines were found. */
+function isEntry(bytes: Buffer, at: number): boolean {
+  return bytes.length - at >= ENTRY_BYTES + SEAL_BYTES && entryEnd(bytes, at, seqAt(bytes, at)) !== 0;
+}
+
 /** As a number: it is exact up to 2^53, which no log reaches. */
 function seqAt(bytes: Buffer, at: number): number {
   return bytes.readUInt32LE(at + 8) + bytes.readUInt32LE(at + 12) * 2 ** 32;
@@ -153,7 +158,9 @@ async function* read({ segment, places }: Wanted, turn: TransferTurn): AsyncGene
     for (let from = 0; from < places.length; from += LIMITS.turn_items) {
       const piece = places.slice(from, from + LIMITS.turn_items);
       await turn.take(piece.length * LIMITS.turn_item_bytes);
-      yield Array.from(piece, (place) => lineAt(bytes, place));
+      const whole = piece.filter((place) => isEntry(bytes, place));
+      yield Array.from(whole, (place) => lineAt(bytes, place));
+      if (whole.length < piece.length) return;
     }
   } finally {
     giveBack(memory);
