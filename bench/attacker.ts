@@ -167,6 +167,7 @@ async function serve(): Promise<void> {
   const orders = JSON.parse((await lines.next()).value ?? "") as Orders;
   const send = senderOf(orders.port, orders.key, new AbortController().signal);
   const attacks = await attacksOf(send, orders);
+  const own = new Set((await containersOf(send)).map(({ container_id }) => container_id));
   console.log(JSON.stringify(attacks.map(({ label }) => label)));
   let over = new AbortController();
   let attacking = Promise.resolve();
@@ -175,6 +176,10 @@ async function serve(): Promise<void> {
       over.abort();
       await attacking;
       await ended(send);
+      // Whatever the aborted requests made.
+      for (const { container_id } of await containersOf(send)) {
+        if (!own.has(container_id)) await send("DELETE", `/api/containers/${container_id}`, null);
+      }
     } else {
       over = new AbortController();
       const attack = attacks[Number(line.value)];

@@ -13,7 +13,7 @@ export class Answer<Body = unknown> {
   }
 }
 
-/** A list that is made a piece at a time: some hundred items each, none of which is needed any more when the next are asked for. */
+/** A list that is made a piece at a time. A piece is small, and nobody needs it any more when the next is asked for. */
 export class ListPieces {
   readonly source: AsyncIterable<readonly unknown[]>;
 
@@ -22,7 +22,10 @@ export class ListPieces {
   }
 }
 
-/** An answer in JSON with fields that are `ListPieces`, or long lists. All of it is there before the first byte leaves. */
+/**
+ * An answer of a GET in JSON with fields that are `ListPieces`, or long lists. All of its bytes are there before the first leaves, within
+ * the memory of requests.
+ */
 export class ListAnswer {
   readonly body: Readonly<Record<string, unknown>>;
   readonly status: number;

@@ -78,7 +78,7 @@ export const ENGINE_LIMITS = {
   /** Followers of logs, each of which holds log_segments files open, and streams of commands. */
   streams_max: 1_024,
   /** What a follower reads at a time, and how often it looks: at most and at least. */
-  log_read_bytes: 256 * 1024,
+  log_read_bytes: 64 * 1024,
   log_poll_ms_min: 20,
   log_poll_ms_max: 200,
 } as const;

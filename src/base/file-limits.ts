@@ -21,8 +21,9 @@ export const FILE_LIMITS = {
   shared_transfer_bytes_per_second: 32 * 1024 * 1024,
   /** A tenant that sent nothing for so long does not count as another. */
   shared_transfer_ms: 1_000,
-  /** Items of a long list that are worked on in one go, and what one of them counts; a byte of JSON takes as long as several moved. */
+  /** Items and bytes of a long list that are worked on in one go, and what one item counts; a byte of JSON takes as long as several moved. */
   turn_items: 250,
+  turn_piece_bytes: 64 * 1024,
   turn_item_bytes: 512,
   turn_json_weight: 8,
   /** Requests of one transfer whose answers are awaited: an archive of small files sends them without waiting for each. */

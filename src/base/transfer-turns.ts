@@ -17,13 +17,22 @@ export interface TransferTurn {
   count(bytes: number): void;
   /** Resolves when the tenant may move these bytes, which it then has counted. A last one may exceed the bound. */
   take(bytes: number): Promise<void>;
+  /** Resolves in a turn that has room (U1). Their part of a second (U2) is what the next take waits for: for work that holds much. */
+  pass(bytes: number): Promise<void>;
 }
 
 /** For transfers that no tenant waits for. */
-export const UNBOUNDED_TURN: TransferTurn = { isSpent: false, count: () => {}, take: () => Promise.resolve() };
+export const UNBOUNDED_TURN: TransferTurn = {
+  isSpent: false,
+  count: () => {},
+  take: () => Promise.resolve(),
+  pass: () => Promise.resolve(),
+};
 
 /** Shorter waits are added to the next. */
 const WAIT_MS_MIN = 1;
+/** So often a wait looks whether the tenant is alone by now. */
+const WAIT_MS_MAX = 100;
 
 interface Moved {
   /** In this turn of the event loop. */
@@ -69,16 +78,39 @@ export class TransferTurns {
       },
       take: async (bytes) => {
         const wait_ms = this.#owe(tenant_id, bytes);
-        if (wait_ms >= WAIT_MS_MIN) await sleep(this.#clock, wait_ms);
-        while (this.#isTurnSpent(tenant_id)) {
-          await new Promise<void>((wake) => {
-            this.#waiting.push(wake);
-            this.#arm();
-          });
-        }
-        this.#move(tenant_id, bytes);
+        if (wait_ms >= WAIT_MS_MIN) await this.#paid(tenant_id, wait_ms);
+        await this.#room(tenant_id, bytes);
+      },
+      pass: (bytes) => {
+        this.#owe(tenant_id, bytes);
+        return this.#room(tenant_id, bytes);
       },
     };
+  }
+
+  /** Waits for what was moved before, as long as others send requests. */
+  async #paid(tenant_id: string, wait_ms: number): Promise<void> {
+    const end_ms = this.#clock.monotonicMs() + wait_ms;
+    for (;;) {
+      const now_ms = this.#clock.monotonicMs();
+      if (end_ms - now_ms < WAIT_MS_MIN) return;
+      if (this.#isAlone(tenant_id, now_ms)) {
+        const moved = this.#moved(tenant_id);
+        moved.paid_ms = Math.min(moved.paid_ms, now_ms);
+        return;
+      }
+      await sleep(this.#clock, Math.min(end_ms - now_ms, WAIT_MS_MAX));
+    }
+  }
+
+  async #room(tenant_id: string, bytes: number): Promise<void> {
+    while (this.#isTurnSpent(tenant_id)) {
+      await new Promise<void>((wake) => {
+        this.#waiting.push(wake);
+        this.#arm();
+      });
+    }
+    this.#move(tenant_id, bytes);
   }
 
   #isTurnSpent(tenant_id: string): boolean {

@@ -1,20 +1,24 @@
 /**
  * Answers that are long lists. Their JSON is written a piece at a time, in the turns of the tenant that they are for: thousands of
- * items in one go, or all of them in memory until the last is there, would keep the calls of other tenants waiting.
+ * items in one go would keep the calls of other tenants waiting.
+ *
+ * J1 Items are in memory, uncounted, for as long as writing them takes: it waits for turns of the event loop, never for the
+ *    tenant's part of a second.
+ * J2 The bytes count in the memory of requests as they are written, until the client has them. They wait for that part of a second.
  */
 import { Answer, ListAnswer, ListPieces, Streamed } from "../base/answer.ts";
 import { LIMITS } from "../base/limits.ts";
 import { JSON_TYPE } from "../base/media-types.ts";
 import type { TransferTurn } from "../base/transfer-turns.ts";
 
-/** A short list leaves in one piece. */
+/** Of a piece. A short list is one. */
 const PIECE_CHARACTERS_MIN = 16 * 1024;
 
 type Fields = Readonly<Record<string, unknown>>;
 
 interface Writing {
   readonly turn: TransferTurn;
-  /** Called before bytes are held. Throws where there is no room for them. */
+  /** Called with the bytes of each piece. Throws where there is no room for them. */
   readonly hold: (bytes: number) => void;
 }
 
@@ -33,16 +37,13 @@ export function longListOf(result: unknown, status: number): ListAnswer | null {
 /** Resolves to the same answer as bytes. */
 export async function streamedList({ body, status, headers }: ListAnswer, writing: Writing): Promise<Streamed> {
   const pieces = await jsonPieces(body, writing);
+  await writing.turn.take(0);
   const bytes = pieces.reduce((sum, piece) => sum + piece.length, 0);
   const source = (async function* () {
     yield* pieces;
   })();
   const more_headers = { ...headers, "content-length": String(bytes) };
   return new Streamed(source, { content_type: JSON_TYPE, status, headers: more_headers, is_exclusive: true });
-}
-
-function* piecesOf(items: readonly unknown[]): Generator<readonly unknown[]> {
-  for (let from = 0; from < items.length; from += LIMITS.turn_items) yield items.slice(from, from + LIMITS.turn_items);
 }
 
 /** Resolves to the bytes that `JSON.stringify` gives, in order. */
@@ -54,7 +55,7 @@ export async function jsonPieces(body: Fields, { turn, hold }: Writing): Promise
     text = "";
     hold(piece.length);
     pieces.push(piece);
-    await turn.take(piece.length * LIMITS.turn_json_weight);
+    await turn.pass(piece.length * LIMITS.turn_json_weight);
   };
   let before = "{";
   for (const [key, value] of Object.entries(body)) {
@@ -64,11 +65,12 @@ export async function jsonPieces(body: Fields, { turn, hold }: Writing): Promise
     before = ",";
     if (!isLong(value)) continue;
     let comma = "";
-    for await (const items of value instanceof ListPieces ? value.source : piecesOf(value)) {
-      if (items.length === 0) continue;
-      text += `${comma}${JSON.stringify(items).slice(1, -1)}`;
-      comma = ",";
-      if (text.length >= PIECE_CHARACTERS_MIN) await flush();
+    for await (const items of value instanceof ListPieces ? value.source : [value]) {
+      for (const item of items) {
+        text += `${comma}${JSON.stringify(item) ?? "null"}`;
+        comma = ",";
+        if (text.length >= PIECE_CHARACTERS_MIN) await flush();
+      }
     }
     text += "]";
   }

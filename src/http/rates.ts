@@ -40,7 +40,7 @@ export class LocalRates implements RateLimiter {
   readonly #turns: TransferTurns;
   readonly #buckets = new Map<string, Bucket>();
 
-  /** `turns` hear of each request. */
+  /** `turns` hear of each request that counts here. */
   constructor(clock: Clock, turns: TransferTurns) {
     this.#clock = clock;
     this.#turns = turns;

@@ -9,7 +9,7 @@ import type { HttpBindings } from "@hono/node-server";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Context } from "hono";
 import type { z } from "zod";
-import { Answer, type ListAnswer, Streamed } from "../base/answer.ts";
+import { Answer, ListAnswer, Streamed } from "../base/answer.ts";
 import type { AuthClass, Authenticator, Caller } from "../base/caller.ts";
 import type { Clock } from "../base/clock.ts";
 import { AppError, type ErrorCode, errorText, invariant } from "../base/errors.ts";
@@ -276,6 +276,7 @@ function earlyHeaders(
 
 /** Sends the answer behind headers that left. Throws INTERNAL where they say another status, and CAPACITY_FULL. */
 function finish(env: HttpBindings, early: EarlyHeaders, result: unknown, status: number, share: Share): Response {
+  invariant(!(result instanceof ListAnswer), "a list in pieces is the answer of a GET without early headers");
   const { body, status: own } = result instanceof Answer ? result : new Answer(status, result);
   const text = JSON.stringify(body);
   if (text.length > LIMITS.held_small_bytes_max) hold(env, share, text.length);
@@ -365,6 +366,7 @@ function respond(
   hold: Hold,
   more_headers?: Readonly<Record<string, string>>,
 ): Response {
+  invariant(!(result instanceof ListAnswer), "a list in pieces is the answer of a GET without early headers");
   if (result instanceof Response) {
     // Only one that is there as a whole knows its length.
     const bytes = Number(result.headers.get("content-length") ?? 0);

@@ -137,3 +137,30 @@ it("counts an archive as what it unpacks to", async () => {
   expect(bytes).toBe(size);
   expect(clock.monotonicMs() - begun_ms).toBeGreaterThanOrEqual((size / CHUNK - 2) * CHUNK_MS);
 });
+
+it("lets work that holds much pass without a wait for what is not paid, which the next take waits for", async () => {
+  const clock = jumpingClock();
+  const turns = new TransferTurns(clock);
+  turns.seen("b", clock.monotonicMs());
+  const turn = turns.of("a");
+  const begun_ms = clock.monotonicMs();
+  const passing = (async () => {
+    for (let i = 0; i < 100; i++) await turn.pass(CHUNK);
+  })();
+  expect(await turnsDuring(passing)).toBeGreaterThanOrEqual((100 * CHUNK) / LIMITS.file_turn_bytes - 1);
+  expect(clock.monotonicMs()).toBe(begun_ms);
+  await turn.take(0);
+  expect(clock.monotonicMs() - begun_ms).toBeGreaterThanOrEqual(100 * CHUNK_MS - 1);
+});
+
+it("forgets what is not paid when the others are silent", async () => {
+  const clock = jumpingClock();
+  const turns = new TransferTurns(clock);
+  turns.seen("b", clock.monotonicMs());
+  const turn = turns.of("a");
+  const begun_ms = clock.monotonicMs();
+  turn.count(10_000 * CHUNK);
+  await turn.take(CHUNK);
+  expect(clock.monotonicMs() - begun_ms).toBeLessThanOrEqual(LIMITS.shared_transfer_ms + 100);
+  expect(turn.isSpent).toBe(false);
+});

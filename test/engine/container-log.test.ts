@@ -191,7 +191,51 @@ describe("the log of a container", () => {
     expect(messages(lines)).toEqual(["4", "5", "6", "7", "8"]);
   });
 
+  /** A turn that tells what passes in it. */
+  const told = (pass: (bytes: number) => void): TransferTurn => ({
+    ...UNBOUNDED_TURN,
+    pass: async (bytes) => pass(bytes),
+  });
+
   it("is read in the turns of a tenant: each byte that is looked at counts, and each line", async () => {
+    const container = await ran("seq 60000");
+    let bytes = 0;
+    const turn = told((more) => {
+      bytes += more;
+    });
+    const log = logOf(container);
+    const pieces: (readonly LogLine[])[] = [];
+    for await (const piece of log.tailPieces({ limit: 1_000, turn })) pieces.push(piece);
+    expect(Math.max(...pieces.map(({ length }) => length))).toBeLessThanOrEqual(LIMITS.turn_items);
+    expect(messages(pieces.flat())).toEqual(Array.from({ length: 1_000 }, (_, i) => String(59_001 + i)));
+    expect(await log.firstSeq({ limit: 1_000, turn })).toBe(59_001);
+    expect(await log.firstSeq({ limit: 1_000, after_seq: 59_500 })).toBe(59_501);
+    expect(await log.firstSeq({ limit: 1_000, after_seq: 60_000 })).toBeNull();
+    const size = statSync(container.log_paths[0] ?? "").size;
+    expect(bytes).toBeGreaterThanOrEqual(2 * size + 800 * LIMITS.turn_item_bytes);
+    expect(bytes).toBeLessThan(4 * size);
+  });
+
+  it("is read a few long lines at a time", async () => {
+    const container = await ran("for i in $(seq 50); do head -c 16000 /dev/zero | tr '\\0' '\\1'; echo; done");
+    const pieces: number[] = [];
+    for await (const piece of logOf(container).tailPieces({ limit: 50 })) {
+      pieces.push(piece.reduce((sum, { message }) => sum + message.length, 0));
+    }
+    expect(pieces.reduce((sum, bytes) => sum + bytes)).toBe(50 * 16_000);
+    expect(Math.max(...pieces)).toBeLessThan(LIMITS.turn_piece_bytes + 16_000);
+  });
+
+  it("has the lines that are still whole where its file shrinks while it is read", async () => {
+    const container = await ran("seq 100");
+    const [path = ""] = container.log_paths;
+    const size = statSync(path).size;
+    const shrinking = told(() => truncateSync(path, size - 10));
+    const lines = await logOf(container).tail({ limit: 100, turn: shrinking });
+    expect(messages(lines)).toEqual(Array.from({ length: 99 }, (_, i) => String(i + 1)));
+  });
+
+  it("is followed in the turns of a tenant", async () => {
     const container = await ran("seq 60000");
     let bytes = 0;
     const turn: TransferTurn = {
@@ -200,23 +244,10 @@ describe("the log of a container", () => {
         bytes += more;
       },
     };
-    const log = logOf(container);
-    const pieces: (readonly LogLine[])[] = [];
-    for await (const piece of log.tailPieces({ limit: 1_000, turn })) pieces.push(piece);
-    expect(pieces.map(({ length }) => length)).toEqual([250, 250, 250, 250]);
-    expect(messages(pieces.flat())).toEqual(Array.from({ length: 1_000 }, (_, i) => String(59_001 + i)));
-    const size = statSync(container.log_paths[0] ?? "").size;
-    expect(bytes).toBeGreaterThanOrEqual(size + 1_000 * LIMITS.turn_item_bytes);
-    expect(bytes).toBeLessThan(2 * size);
-  });
-
-  it("has the lines that are still whole where its file shrinks while it is read", async () => {
-    const container = await ran("seq 100");
-    const [path = ""] = container.log_paths;
-    const size = statSync(path).size;
-    const shrinking: TransferTurn = { ...UNBOUNDED_TURN, take: async () => truncateSync(path, size - 10) };
-    const lines = await logOf(container).tail({ limit: 100, turn: shrinking });
-    expect(messages(lines)).toEqual(Array.from({ length: 99 }, (_, i) => String(i + 1)));
+    const { log_paths } = container;
+    for await (const { seq } of logOf(container).follow(0, AbortSignal.timeout(30_000), turn))
+      if (seq === 60_000) break;
+    expect(bytes).toBeGreaterThanOrEqual(statSync(log_paths[0] ?? "").size - LIMITS.log_read_bytes);
   });
 
   it("is none where there are no files", async () => {

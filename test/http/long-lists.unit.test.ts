@@ -5,7 +5,7 @@ import { Answer, ListAnswer, ListPieces } from "../../src/base/answer.ts";
 import { AppError } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
 import { type TransferTurn, UNBOUNDED_TURN } from "../../src/base/transfer-turns.ts";
-import { jsonPieces, longListOf } from "../../src/http/long-lists.ts";
+import { jsonPieces, longListOf, streamedList } from "../../src/http/long-lists.ts";
 import { MemoryBudget } from "../../src/http/memory-budget.ts";
 import { route } from "../../src/http/route.ts";
 import { eventually } from "../support/daemon.ts";
@@ -45,14 +45,36 @@ describe("the JSON of a long list", () => {
     expect(await written({ list: new ListPieces(inPieces()) })).toBe('{"list":[]}');
   });
 
-  it("comes in pieces, each of which takes its part of the tenant's turn, and is one piece where it is short", async () => {
-    const takes: number[] = [];
-    const turn: TransferTurn = { ...UNBOUNDED_TURN, take: async (bytes) => void takes.push(bytes) };
-    const body = { list: items.map((item) => ({ ...item, long: "x".repeat(100) })) };
+  it("comes in small pieces, however large an item is, each of which passes in the tenant's turn", async () => {
+    const passed: number[] = [];
+    const turn: TransferTurn = {
+      ...UNBOUNDED_TURN,
+      take: () => Promise.reject(new Error("items are held while this waits")),
+      pass: async (bytes) => {
+        passed.push(bytes);
+      },
+    };
+    const [item_bytes, piece_bytes_max] = [4_000, 16 * 1024 + 4_100];
+    const body = { list: items.map((item) => ({ ...item, long: "x".repeat(item_bytes) })) };
     const pieces = await jsonPieces(body, { turn, hold: nothing });
-    expect(pieces.length).toBeGreaterThan(3);
-    expect(takes).toEqual(pieces.map(({ length }) => length * LIMITS.turn_json_weight));
+    expect(Math.max(...pieces.map(({ length }) => length))).toBeLessThan(piece_bytes_max);
+    expect(passed).toEqual(pieces.map(({ length }) => length * LIMITS.turn_json_weight));
     expect(await jsonPieces({ list: new ListPieces(inPieces([1])) }, { turn, hold: nothing })).toHaveLength(1);
+  });
+
+  it("waits for its part of a second when it is written, before it is sent", async () => {
+    const steps: string[] = [];
+    const turn: TransferTurn = {
+      ...UNBOUNDED_TURN,
+      take: async (bytes) => {
+        steps.push(`take ${bytes}`);
+      },
+      pass: async () => {
+        steps.push("pass");
+      },
+    };
+    await streamedList(new ListAnswer({ list: new ListPieces(inPieces([1], [2])) }), { turn, hold: nothing });
+    expect(steps).toEqual(["pass", "take 0"]);
   });
 });
 

@@ -3,6 +3,7 @@ import { toIsoTime } from "../../base/clock.ts";
 import { Semaphore } from "../../base/concurrency.ts";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
+import type { TransferTurn } from "../../base/transfer-turns.ts";
 import type { ContainerLog, LogLine, TailOptions } from "../../engine/ports.ts";
 
 export function entryOf({ seq, at_ms, stream, message, partial }: LogLine) {
@@ -19,35 +20,67 @@ export function entryOf({ seq, at_ms, stream, message, partial }: LogLine) {
 
 const full = () => new AppError("CAPACITY_FULL", "too many concurrent log readers", { retry_after: 1 });
 
-/** Readers of logs, within bounds: each holds a segment in memory while it looks at it. Those of a tenant take turns. */
+/** What a reader waits for, and until when. */
+export interface Reader {
+  readonly tenant_id: string;
+  readonly turn: TransferTurn;
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Readers of logs, within bounds: each holds a segment in memory while it looks at it. Those of a tenant take turns, and none of them
+ * takes a place before what the tenant moved is paid for: with a place, a read waits for turns of the event loop alone.
+ */
 export class LogReaders {
   readonly #reads = new Semaphore(LIMITS.log_reads_max, LIMITS.log_reads_waiting_max, full);
   /** Tenants that read. */
   readonly #of_tenant = new Map<string, Semaphore>();
 
-  /** Yields lines that are asked for, oldest first. Rejects with CAPACITY_FULL. */
+  /** Yields lines that are asked for, oldest first. Rejects with CAPACITY_FULL, and as the signal does. */
   async *read(
-    tenant_id: string,
+    reader: Reader,
     log: ContainerLog,
     options: TailOptions,
   ): AsyncGenerator<readonly LogLine[], void, undefined> {
+    const leave = await this.#enter(reader);
+    try {
+      yield* log.tailPieces({ ...options, turn: reader.turn });
+    } finally {
+      leave();
+    }
+  }
+
+  /** Returns the number of the first of these lines; null: there is none. Rejects likewise. */
+  async first(reader: Reader, log: ContainerLog, options: TailOptions): Promise<number | null> {
+    const leave = await this.#enter(reader);
+    try {
+      return await log.firstSeq({ ...options, turn: reader.turn });
+    } finally {
+      leave();
+    }
+  }
+
+  /** Resolves with a place, which the returned function gives back. */
+  #enter({ tenant_id, turn, signal }: Reader): Promise<() => void> {
     const over = Promise.withResolvers<void>();
-    await new Promise<void>((begin, refuse) => {
+    const own = this.#own(tenant_id);
+    return new Promise((begin, refuse) => {
       const held = () => {
-        begin();
+        begin(over.resolve);
         return over.promise;
       };
-      const own = this.#own(tenant_id);
+      const paid = async () => {
+        // Whoever has gone is not read for.
+        signal.throwIfAborted();
+        await turn.take(0);
+        signal.throwIfAborted();
+        await this.#reads.run(held);
+      };
       own
-        .run(() => this.#reads.run(held))
+        .run(paid)
         .catch(refuse)
         .finally(() => own.isIdle && this.#of_tenant.delete(tenant_id));
     });
-    try {
-      yield* log.tailPieces(options);
-    } finally {
-      over.resolve();
-    }
   }
 
   #own(tenant_id: string): Semaphore {
@@ -63,37 +96,19 @@ export async function* entriesOf(pieces: AsyncIterable<readonly LogLine[]>) {
   for await (const lines of pieces) yield lines.map(entryOf);
 }
 
-/** One object a line. */
-const ndjson = (lines: readonly LogLine[]) =>
-  Buffer.from(lines.map((line) => `${JSON.stringify(entryOf(line))}\n`).join(""));
-
-/** The lines that there are, as they are sent. `last_seq`: number of the last one, or what was asked for. */
-export interface Begun {
-  readonly pieces: readonly Uint8Array[];
-  readonly last_seq: number;
-}
-
-export async function begun(source: AsyncIterable<readonly LogLine[]>, after_seq: number): Promise<Begun> {
-  const pieces: Uint8Array[] = [];
-  let last_seq = after_seq;
-  for await (const lines of source) {
-    pieces.push(ndjson(lines));
-    last_seq = lines.at(-1)?.seq ?? last_seq;
-  }
-  return { pieces, last_seq };
-}
-
-/** What there is, then what comes, until the reader goes or its credential ends. */
+/** The lines after `after_seq` and what comes, one object a line, until the reader goes or its credential ends. */
 export async function* followed(
   log: ContainerLog,
-  { pieces, last_seq }: Begun,
-  signal: AbortSignal,
+  after_seq: number,
+  { signal, turn }: Reader,
   recheck: () => Promise<void> | undefined,
 ): AsyncGenerator<Uint8Array> {
-  yield* pieces;
-  for await (const line of log.follow(last_seq, signal)) {
+  for await (const line of log.follow(after_seq, signal, turn)) {
     await recheck();
     // A log holds what the command wrote, and no word of minit's.
-    if (line.stream !== "minit") yield ndjson([line]);
+    if (line.stream === "minit") continue;
+    const bytes = Buffer.from(`${JSON.stringify(entryOf(line))}\n`);
+    await turn.take(bytes.length * LIMITS.turn_json_weight);
+    yield bytes;
   }
 }

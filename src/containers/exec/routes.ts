@@ -16,7 +16,7 @@ import { byContainer } from "../schema.ts";
 import type { Containers } from "../service.ts";
 import { type Execs, notResponding, running } from "./exec.ts";
 import type { Jobs } from "./jobs.ts";
-import { begun, entriesOf, followed, LogReaders } from "./logs.ts";
+import { entriesOf, followed, LogReaders } from "./logs.ts";
 import {
   containerMetrics,
   execRequest,
@@ -271,15 +271,23 @@ function watchRoutes({ containers, engine, shares, clock, turns }: ExecRoutesOpt
         const { caller, params, query, signal } = request;
         const { id } = await containers.held(caller.tenant_id, params.container_id);
         const log = engine.containers.log(id);
-        const turn = turns.of(caller.tenant_id);
         const { limit, since, after_seq, follow } = query;
-        const wanted = { limit, since_ms: since ?? 0, after_seq: after_seq ?? 0, is_own: true, turn };
-        const lines = readers.read(caller.tenant_id, log, wanted);
-        if (!follow) return new ListAnswer({ container_id: id, logs: new ListPieces(entriesOf(lines)) });
-        const first = await begun(lines, wanted.after_seq);
+        const reader = { tenant_id: caller.tenant_id, turn: turns.of(caller.tenant_id), signal };
+        const wanted = { limit, since_ms: since ?? 0, after_seq: after_seq ?? 0, is_own: true };
+        if (!follow) {
+          const lines = readers.read(reader, log, wanted);
+          return new ListAnswer({ container_id: id, logs: new ListPieces(entriesOf(lines)) });
+        }
         const leave = shares.take("streams", caller.tenant_id);
-        const source = followed(log, first, signal, () => request.recheck());
-        return new Streamed(closing(source, leave), { content_type: NDJSON });
+        try {
+          const first_seq = await readers.first(reader, log, wanted);
+          const before_seq = first_seq === null ? wanted.after_seq : first_seq - 1;
+          const source = followed(log, before_seq, reader, () => request.recheck());
+          return new Streamed(closing(source, leave), { content_type: NDJSON });
+        } catch (error) {
+          leave();
+          throw error;
+        }
       },
     }),
   ];

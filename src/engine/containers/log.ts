@@ -23,8 +23,6 @@ const PIECE_BYTES_MAX = 16 * 1024;
 const LOG_MAGIC = 0x474f_4c48;
 const LOG_VERSION = 1;
 const FLAG_PARTIAL = 1;
-/** Of a segment, looked at in one go. */
-const TURN_BYTES = 64 * 1024;
 
 /** ECMA-262, 21.4.1.1: the last moment that a Date has. */
 const EPOCH_MS_MAX = 8.64e15;
@@ -127,8 +125,8 @@ async function find(segment: Segment, limit: number, options: TailOptions): Prom
     for (let seq = segment.first_seq; ; seq++) {
       if (begin >= turn_end) {
         // A segment of short lines has a hundred thousand.
-        await turn.take(TURN_BYTES);
-        turn_end = begin + TURN_BYTES;
+        await turn.pass(LIMITS.turn_piece_bytes);
+        turn_end = begin + LIMITS.turn_piece_bytes;
       }
       const end = entryEnd(bytes, begin, seq);
       if (end === 0) break;
@@ -155,16 +153,36 @@ async function* read({ segment, places }: Wanted, turn: TransferTurn): AsyncGene
   try {
     const bytes = await bytesOf(segment, memory);
     if (bytes.length === 0) return;
-    for (let from = 0; from < places.length; from += LIMITS.turn_items) {
-      const piece = places.slice(from, from + LIMITS.turn_items);
-      await turn.take(piece.length * LIMITS.turn_item_bytes);
-      const whole = piece.filter((place) => isEntry(bytes, place));
-      yield Array.from(whole, (place) => lineAt(bytes, place));
-      if (whole.length < piece.length) return;
+    let piece: LogLine[] = [];
+    let piece_bytes = 0;
+    for (const place of places) {
+      if (!isEntry(bytes, place)) break;
+      piece.push(lineAt(bytes, place));
+      piece_bytes += bytes.readUInt32LE(place) + LIMITS.turn_item_bytes;
+      if (piece.length < LIMITS.turn_items && piece_bytes < LIMITS.turn_piece_bytes) continue;
+      await turn.pass(piece_bytes);
+      yield piece;
+      piece = [];
+      piece_bytes = 0;
     }
+    if (piece.length > 0) yield piece;
   } finally {
     giveBack(memory);
   }
+}
+
+/** Finds the newest lines that are asked for, oldest segment first. */
+async function findAll(files: readonly FileHandle[], options: TailOptions): Promise<Wanted[]> {
+  let left = Math.min(options.limit, LIMITS.log_lines_max);
+  const found: Wanted[] = [];
+  for (const segment of (await readHeads(files)).reverse()) {
+    if (left <= 0) break;
+    const wanted = await find(segment, left, options);
+    found.unshift(wanted);
+    left -= wanted.places.length;
+    if (wanted.isDone) break;
+  }
+  return found;
 }
 
 export class SegmentedLog implements ContainerLog {
@@ -186,22 +204,34 @@ export class SegmentedLog implements ContainerLog {
   async *tailPieces(options: TailOptions): AsyncGenerator<readonly LogLine[], void, undefined> {
     const files = await openAll(await this.#paths());
     try {
-      let left = Math.min(options.limit, LIMITS.log_lines_max);
-      const found: Wanted[] = [];
-      for (const segment of (await readHeads(files)).reverse()) {
-        if (left <= 0) break;
-        const wanted = await find(segment, left, options);
-        found.unshift(wanted);
-        left -= wanted.places.length;
-        if (wanted.isDone) break;
-      }
+      const found = await findAll(files, options);
       for (const wanted of found) yield* read(wanted, options.turn ?? UNBOUNDED_TURN);
     } finally {
       await closeAll(files);
     }
   }
 
-  async *follow(after_seq: number, signal: AbortSignal): AsyncGenerator<LogLine, void, undefined> {
+  async firstSeq(options: TailOptions): Promise<number | null> {
+    const files = await openAll(await this.#paths());
+    try {
+      for (const { segment, places } of await findAll(files, options)) {
+        const [place] = places;
+        if (place === undefined) continue;
+        const head = await readAt(segment.file, place, ENTRY_BYTES);
+        // Null: its file was cut meanwhile.
+        return head.length === ENTRY_BYTES ? seqAt(head, 0) : null;
+      }
+      return null;
+    } finally {
+      await closeAll(files);
+    }
+  }
+
+  async *follow(
+    after_seq: number,
+    signal: AbortSignal,
+    turn: TransferTurn = UNBOUNDED_TURN,
+  ): AsyncGenerator<LogLine, void, undefined> {
     const files = await openAll(await this.#paths());
     try {
       const [first] = files;
@@ -213,7 +243,7 @@ export class SegmentedLog implements ContainerLog {
         place ??= placeOf(await readHeads(files), seq);
         // One call for each look: there may be a thousand followers.
         const { size, nlink } = await (place?.file ?? first).stat();
-        const lines: LogLine[] = place === null ? [] : await readOn(place, size);
+        const lines: LogLine[] = place === null ? [] : await readOn(place, size, turn);
         for (const line of lines) {
           if (signal.aborted) return;
           if (line.seq < seq) continue;
@@ -276,8 +306,9 @@ const isFull = ({ at }: Place): boolean =>
   at + ENTRY_BYTES + PIECE_BYTES_MAX + SEAL_BYTES > LIMITS.log_segment_bytes_max;
 
 /** Lines behind a place of a segment that is `size` bytes long. */
-async function readOn(place: Place, size: number): Promise<LogLine[]> {
+async function readOn(place: Place, size: number, turn: TransferTurn): Promise<LogLine[]> {
   if (size <= place.at) return [];
+  await turn.take(Math.min(size - place.at, LIMITS.log_read_bytes));
   const bytes = await readAt(place.file, place.at, Math.min(size - place.at, LIMITS.log_read_bytes));
   const lines: LogLine[] = [];
   let begin = 0;

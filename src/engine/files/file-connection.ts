@@ -295,9 +295,12 @@ export class FileConnection {
     return this.#socket.writableLength < LIMITS.file_buffer_bytes && this.#calls.size < LIMITS.file_calls_max;
   }
 
-  /** Resolves when there is room again, or the connection has ended. */
+  /** Resolves when there is room again, or the connection has ended. Waits once for the tenant's turn: what is written counts. */
   async room(): Promise<void> {
-    while (this.isOpen && !this.hasRoom) await (this.#isTaken ? this.#turn.take(0) : this.#change());
+    const isFull = () => this.isOpen && !this.#isTaken;
+    while (isFull()) await this.#change();
+    if (this.isOpen && this.#turn.isSpent) await this.#turn.take(0);
+    while (isFull()) await this.#change();
   }
 
   /** The ENTRY and BYTES frames of a request as they are taken; a reader that stops early ends the connection. */

@@ -169,13 +169,15 @@ export interface TailOptions {
 export interface ContainerLog {
   /** Returns the present lines, oldest first; none without files. */
   tail(options: TailOptions): Promise<LogLine[]>;
-  /** Yields the same, some hundred lines at a time. */
+  /** Yields the same, a few at a time. */
   tailPieces(options: TailOptions): AsyncGenerator<readonly LogLine[], void, undefined>;
+  /** Returns the number of the first of these lines; null: there is none. */
+  firstSeq(options: TailOptions): Promise<number | null>;
   /**
    * Yields lines after `after_seq` as they are written, until `signal` is aborted or the log is removed. Ends at once
    * without files.
    */
-  follow(after_seq: number, signal: AbortSignal): AsyncGenerator<LogLine, void, undefined>;
+  follow(after_seq: number, signal: AbortSignal, turn?: TransferTurn): AsyncGenerator<LogLine, void, undefined>;
 }
 
 export interface ContainerMetrics {

@@ -34,6 +34,7 @@ export interface TreeGround {
   readonly seen: string;
   /** Runs a command where the helpers run. */
   run(argv: readonly string[]): Promise<unknown>;
+  readonly turns: TransferTurns;
   /** Pid of the one helper that runs. */
   helper(): number;
   stop(): Promise<void>;
@@ -41,14 +42,16 @@ export interface TreeGround {
 
 function treesIn(ground: Ground, path: string): TreeGround {
   const pid = ground.launcher?.pid ?? 0;
+  const turns = new TransferTurns(systemClock);
   return {
+    turns,
     files: new FileSessions({
       groups: null,
       withLauncher: (work) => work(ground.client),
       minit: engineHelper(),
       directory: ground.root,
       clock: systemClock,
-      turns: new TransferTurns(systemClock),
+      turns,
     }),
     path,
     seen: `/proc/${pid}/root${path}`,
@@ -132,6 +135,21 @@ export function filesContract(make: () => Promise<TreeGround>): void {
   const { at, below, open } = tree;
   const textOf = async (path: string, range = {}) =>
     (await buffer((await tree.session.read(path, range)).stream)).toString();
+
+  it("writes on while other transfers of its tenant stand in its turn all the time, beside another tenant", async () => {
+    const { turns } = tree.ground;
+    const writing = { isOver: false };
+    const others = Array.from({ length: 32 }, async () => {
+      while (!writing.isOver) {
+        turns.seen("another", systemClock.monotonicMs());
+        await turns.of("default").take(64 * 1024);
+      }
+    });
+    await tree.session.write("f", Buffer.alloc(2 ** 21));
+    writing.isOver = true;
+    await Promise.all(others);
+    expect(statSync(at("f")).size).toBe(2 ** 21);
+  });
 
   it("writes a file with its directories, mode and time, and read back with them", async () => {
     await tree.session.write("a/b/c.txt", Buffer.from("hello"), { mode: 0o4751, mtime_ms: 1_234_567_890_123 });
