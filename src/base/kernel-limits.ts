@@ -35,11 +35,6 @@ export const KERNEL_LIMITS = {
   kind_sockets_ratio: 0.4,
   tenant_sockets_ratio: 0.2,
   tenant_processes_ratio: 0.1,
-  /**
-   * Weight of all API containers together beside that of all function instances, where both want the processors: a call lasts
-   * milliseconds, and its caller waits for it. Where processors are free it counts for nothing.
-   */
-  containers_cpu_share: 0.25,
   /** Interval at which weights of instances follow running calls, and the number written each time (some 5 µs each). */
   weights_interval_ms: 100,
   weights_written_max: 100,

@@ -95,27 +95,6 @@ describe("the group of a tenant", () => {
   });
 });
 
-describe("the processors", () => {
-  it("are for function instances first: all API containers together weigh a quarter of them", () => {
-    const root = mkdtempSync(join(tmpdir(), "hearth-groups-"));
-    try {
-      for (const group of ["h", "h-c"]) {
-        mkdirSync(`${root}/cpu/${group}`, { recursive: true });
-        mkdirSync(`${root}/${group}`);
-        writeFileSync(`${root}/cpu/${group}/cpu.shares`, "1024");
-        writeFileSync(`${root}/${group}/cpu.weight`, "100");
-      }
-      writeFileSync(`${root}/cgroup.controllers`, "cpu pids\n");
-      for (const mode of ["v1", "v2"] as const) new TenantGroups({ mode, sockets: "none" }, "/h-c", root).boot("/h");
-      const read = (path: string) => readFileSync(`${root}/${path}`, "utf8");
-      expect([read("cpu/h-c/cpu.shares"), read("cpu/h/cpu.shares")]).toEqual(["256", "1024"]);
-      expect([read("h-c/cpu.weight"), read("h/cpu.weight")]).toEqual(["25", "100"]);
-    } finally {
-      rmSync(root, { recursive: true });
-    }
-  });
-});
-
 describe("what the groups tell", () => {
   it("is read from the files of either kind, and is nothing where there are none", () => {
     const root = mkdtempSync(join(tmpdir(), "hearth-groups-"));

@@ -40,7 +40,10 @@ const remove = async (id: string, key = KEY) =>
 /** Holds a TCP connection and a UDP socket to a host, sends once a tenth of a second, and writes down what comes back. */
 const HOLD = `import socket, sys, time
 host = sys.argv[1]
-t = socket.create_connection((host, 7000), 3); t.settimeout(0.1); t.recv(100)
+while True:
+    try: t = socket.create_connection((host, 7000), 3); break
+    except ConnectionRefusedError: time.sleep(0.05)  # It begins to listen.
+t.settimeout(0.1); t.recv(100)
 u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.connect((host, 7000)); u.settimeout(0.1)
 open("/tmp/held", "w").close()
 log = open("/tmp/log", "w", buffering=1)

@@ -11,7 +11,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { readFile, writeFile } from "node:fs/promises";
 import { invariant } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { type GroupKind, groupsIn, hierarchies, listGroups, removeGroup, writeShare } from "./control-groups.ts";
+import { type GroupKind, groupsIn, hierarchies, listGroups, removeGroup } from "./control-groups.ts";
 import { readSocketMemory } from "./kernel-budgets.ts";
 
 const ROOT = "/sys/fs/cgroup";
@@ -68,7 +68,6 @@ export class TenantGroups {
         sockets_bytes: Math.floor(tcp_max_bytes * LIMITS.kind_sockets_ratio),
       });
     }
-    this.#weigh(this.#parent, LIMITS.containers_cpu_share);
   }
 
   /** The runs of an earlier process that have a group. */
@@ -188,15 +187,6 @@ export class TenantGroups {
     };
     write("pids", "pids.max", processes_max === null ? "max" : String(processes_max));
     if (sockets === "own") write("memory", "memory.kmem.tcp.limit_in_bytes", String(sockets_bytes));
-  }
-
-  #weigh(path: string, share: number): void {
-    const folder = this.#folder("cpu", path);
-    mkdirSync(folder, { recursive: true });
-    const file = this.#kind.mode === "v2" ? "cpu.weight" : "cpu.shares";
-    if (!existsSync(`${folder}/${file}`)) this.#enable("cpu", path);
-    // As above: a kernel without the controller.
-    if (existsSync(`${folder}/${file}`)) writeShare(this.#kind.mode, path, share, this.#root);
   }
 
   /** A v2 group has the files of a controller when each group above it lists that in `cgroup.subtree_control`. */
