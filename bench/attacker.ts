@@ -17,6 +17,7 @@ const SPARSE = "1T";
 const TOO_MANY = 429;
 const REFUSED_MS = 1_000;
 const PAUSE_MS = 5;
+const FLOOD = { name: "flood", image: "prod", command: ["yes"] };
 
 export interface Orders {
   readonly port: number;
@@ -112,14 +113,19 @@ async function attacksOf(send: Send, { blob_mb, streams_count }: Orders): Promis
       once: async (again) => (await again("GET", "/api/volumes/sparse/files/file", null)).status,
     },
     {
-      label: "a container that floods its log",
+      label: "a container that floods its log, which is read",
       lanes_count: 1,
       once: async (again) => {
-        const { body, status } = await again("POST", "/api/containers", {
-          name: "flood",
-          image: "prod",
-          command: ["yes"],
-        });
+        // Refused from the second time on: the name is taken.
+        await again("POST", "/api/containers", FLOOD);
+        return (await again("GET", "/api/containers/flood/logs?limit=10000", null)).status;
+      },
+    },
+    {
+      label: "the same with a new container each time",
+      lanes_count: 1,
+      once: async (again) => {
+        const { body, status } = await again("POST", "/api/containers", FLOOD);
         const { container_id: id } = JSON.parse(body) as { container_id?: string };
         await again("GET", "/api/containers/flood/logs?limit=10000", null);
         if (id !== undefined) await again("DELETE", `/api/containers/${id}`, null);

@@ -138,7 +138,7 @@ static enum proc_read take_output(int stream) {
 
 void container_event(uint32_t tag) {
   int stream = tag == TAG_STDOUT ? 0 : 1;
-  for (int i = 0; i < READS_PER_EVENT && take_output(stream) == READ_FULL; i++) continue;
+  for (int i = 0; i < READS_PER_EVENT && log_takes(now_us()) && take_output(stream) == READ_FULL; i++) continue;
 }
 
 static _Noreturn void conclude(void) {
@@ -160,7 +160,7 @@ static _Noreturn void conclude(void) {
 void container_turn(uint64_t now) {
   log_turn(now);
   if (!is_ending) {
-    if (!proc_watch(&proc, &server, CONTAINER_SLOT, true)) container_kill();
+    if (!proc_watch(&proc, &server, CONTAINER_SLOT, log_takes(now))) container_kill();
     return;
   }
   if (has_children && now < give_up_us) {
@@ -175,5 +175,5 @@ void container_turn(uint64_t now) {
 uint64_t container_wake_us(void) {
   if (is_ending) return kill_us;
   /* The first turn watches the pipes. */
-  return proc_unwatched(&proc) ? 0 : log_wake_us();
+  return proc_unwatched(&proc) && log_takes(now_us()) ? 0 : log_wake_us();
 }

@@ -17,6 +17,9 @@ enum {
   SEAL_BYTES = 4,
   BATCH_BYTES = 128 * 1024,
   LINE_WAIT_US = 1000000,
+  BYTES_PER_US = 32, /* of the files: a million short lines a second, twice what the ring keeps */
+  AHEAD_MAX_US = LOG_SEGMENTS * LOG_SEGMENT_BYTES / BYTES_PER_US, /* at once: what the ring keeps */
+  REST_US = 50000, /* so that a writer held back wakes this process 20 times a second at most */
 };
 
 /* A line that has begun. */
@@ -35,7 +38,9 @@ static size_t batch_len;
 static uint64_t batch_entries;
 static struct line lines[LOG_OF_STDERR + 1];
 static uint64_t dropped;
-static int dropped_for; /* errno */
+static int dropped_for;     /* errno */
+static uint64_t covered_us; /* when the rate will have covered all that was written */
+static bool rests;
 
 static uint32_t seal_of(uint32_t length, uint64_t seq) { return length ^ (uint32_t)seq; }
 
@@ -107,6 +112,8 @@ static size_t write_all(const void *bytes, size_t len, off_t at) {
 /* Writes the batch, which fits into the current segment, as far as the disk takes it. */
 static void flush_batch(void) {
   if (batch_len == 0) return;
+  uint64_t now = now_us();
+  covered_us = (covered_us > now ? covered_us : now) + batch_len / BYTES_PER_US + 1;
   struct log_head head = {LOG_MAGIC, LOG_VERSION, next_seq - batch_entries};
   off_t at = size == 0 ? (off_t)sizeof head : size;
   bool has_head = size > 0 || write_all(&head, sizeof head, 0) == sizeof head;
@@ -200,6 +207,11 @@ void log_bytes(int stream, const uint8_t *bytes, size_t len) {
   flush_batch();
 }
 
+bool log_takes(uint64_t now) {
+  rests = covered_us > now + AHEAD_MAX_US - (rests ? REST_US : 0);
+  return !rests;
+}
+
 void log_line(const char *text) {
   add(LOG_OF_MINIT, 0, (const uint8_t *)text, strlen(text), epoch_us());
   flush_batch();
@@ -213,7 +225,7 @@ void log_turn(uint64_t now) {
 }
 
 uint64_t log_wake_us(void) {
-  uint64_t wake = UINT64_MAX;
+  uint64_t wake = rests ? covered_us - AHEAD_MAX_US + REST_US : UINT64_MAX;
   for (int i = 0; i <= LOG_OF_STDERR; i++) {
     if (lines[i].len > 0 && lines[i].since_us + LINE_WAIT_US < wake) wake = lines[i].since_us + LINE_WAIT_US;
   }
