@@ -7,6 +7,9 @@
  * That profile is made for nested containers too: it lets anybody make user namespaces and mount in them, which opens
  * much of the kernel to code without any privilege. Nothing of that is needed here, so it is withheld, as are socket
  * families that no network namespace contains (AF_VSOCK reaches the hypervisor's host).
+ *
+ * Programs act on the error of a refused call: each one is that of a kernel without the feature, or of a process without
+ * the privilege. `test/engine/seccomp.test.ts` names every difference from the profile, with its reason.
  */
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
@@ -39,28 +42,52 @@ interface Profile {
   readonly syscalls: readonly Rule[];
 }
 
+/** include/uapi/asm-generic/errno.h */
+const EPERM = 1;
+const EINVAL = 22;
+const ENOSYS = 38;
+const EAFNOSUPPORT = 97;
+
+/** Calls for namespaces, mounts and the machine itself: the kernel wants CAP_SYS_ADMIN or CAP_SYS_BOOT for them. */
+const PRIVILEGED = (
+  "fsconfig fsmount fsopen fspick mount mount_setattr move_mount open_tree pivot_root reboot setns syslog umount umount2 " +
+  "unshare"
+).split(" ");
 /**
- * Calls for namespaces, mounts, keys and the machine itself: withheld from who has no CAP_SYS_ADMIN. `mq_open` too: a
- * queue outlives the call that made it, and minit cannot find it to remove it (that takes a mount).
+ * Calls that kernels may lack. `mq_open`: a queue outlives the call that made it, and minit cannot find it to remove it (that
+ * takes a mount).
  *
  * The last two lines are calls that draw on budgets of the whole machine (src/engine/README.md): places for
  * asynchronous I/O (fs.aio-max-nr), and memory of compiled filters (net.core.bpf_jit_limit).
  */
-const WITHHELD = new Set(
-  (
-    "fanotify_mark fsconfig fsmount fsopen fspick keyctl modify_ldt mount mount_setattr move_mount mq_open " +
-    "name_to_handle_at open_tree pivot_root reboot setns syslog umount umount2 unshare " +
-    "io_setup io_submit io_getevents io_pgetevents io_pgetevents_time64 io_cancel io_destroy " +
-    "seccomp"
-  ).split(" "),
-);
+const ABSENT = (
+  "fanotify_mark keyctl modify_ldt mq_open name_to_handle_at " +
+  "io_setup io_submit io_getevents io_pgetevents io_pgetevents_time64 io_cancel io_destroy " +
+  "seccomp"
+).split(" ");
 /** CLONE_NEW{CGROUP,UTS,IPC,USER,PID,NET,NS}, include/uapi/linux/sched.h. */
 const CLONE_NEW_MASK = 0x7e020000;
-/** AF_UNIX, AF_INET, AF_INET6. */
-const SOCKET_FAMILIES = [1, 2, 10];
+const NAMESPACE_FLAGS = Array.from({ length: 31 }, (_, bit) => 2 ** bit).filter(
+  (flag) => (CLONE_NEW_MASK & flag) !== 0,
+);
+/** include/linux/socket.h */
+const AF_UNIX = 1;
+const INTERNET_FAMILIES = [2, 10];
 const AF_NETLINK = 16;
+/** All other families, as masks and values: 0, 3, 4 to 7, 8 to 9, 11, 12 to 15. The last rule has those from 17 on. */
+const OTHER_FAMILIES = [
+  [0, 0],
+  [0, 3],
+  [3, 4],
+  [1, 8],
+  [0, 11],
+  [3, 12],
+] as const;
+/** SOCK_TYPE_MASK of include/linux/net.h: above it are flags. */
+const SOCKET_TYPE_MASK = 0xf;
+/** SOCK_RAW, and SOCK_PACKET, which makes a socket of AF_PACKET out of one of AF_INET. */
+const RAW_TYPES = [3, 10];
 const NETLINK_AUDIT = 9;
-const ENOSYS = 38;
 /** include/uapi/linux/resource.h and ioprio.h. */
 const PRIO_PROCESS = 0;
 const IOPRIO_WHO_PROCESS = 1;
@@ -112,7 +139,6 @@ const IOCTL_RULES = differing(["ioctl"], 1, SUBVOLUME_CALLS, 5);
 
 /** include/uapi/linux/prctl.h; EINVAL is what a kernel without filters answers, which programs are prepared for. */
 const PR_SET_SECCOMP = 22;
-const EINVAL = 22;
 /** `mmap`, `memfd_create`, `shmget`: pages of the machine's own pool of huge pages, which no control group here counts. */
 const HUGE_PAGES = { mmap: [3, 0x40000], memfd_create: [1, 0x4], shmget: [2, 0x800] } as const;
 
@@ -165,13 +191,48 @@ const BUDGET_RULES: Rule[] = [
   })),
 ];
 
+const equal = (index: number, value: number): Argument => ({ index, value, op: "SCMP_CMP_EQ" });
+const refusing = (names: readonly string[], errnoRet: number, ...args: Argument[]): Rule => ({
+  names,
+  action: "SCMP_ACT_ERRNO",
+  errnoRet,
+  ...(args.length === 0 ? {} : { args }),
+});
+
+/**
+ * Sockets of the families that a network namespace contains, none of them raw. `socketpair` makes a socket before it asks
+ * whether the family has pairs. A kernel without audit answers EINVAL to `NETLINK_AUDIT`: useradd, sudo and sshd go on
+ * without it then, and with any other error they fail.
+ */
+function socketRules(): Rule[] {
+  const names = ["socket", "socketpair"];
+  const internet = INTERNET_FAMILIES.map((family) => equal(0, family));
+  return [
+    { names, action: ALLOW, args: [equal(0, AF_UNIX)] },
+    ...internet.flatMap((family) => [
+      ...Array.from({ length: SOCKET_TYPE_MASK + 1 }, (_, type) => type)
+        .filter((type) => !RAW_TYPES.includes(type))
+        .map((type) => ({ names, action: ALLOW, args: [family, masked(1, SOCKET_TYPE_MASK, type)] })),
+      ...RAW_TYPES.map((type) => refusing(names, EPERM, family, masked(1, SOCKET_TYPE_MASK, type))),
+    ]),
+    ...differing(names, 2, NETLINK_AUDIT, 0, [equal(0, AF_NETLINK)]),
+    refusing(names, EINVAL, equal(0, AF_NETLINK), masked(2, LOWER_HALF, NETLINK_AUDIT)),
+    ...OTHER_FAMILIES.map(([ignored, family]) =>
+      refusing(names, EAFNOSUPPORT, masked(0, LOWER_HALF - ignored, family)),
+    ),
+    refusing(names, EAFNOSUPPORT, { index: 0, value: AF_NETLINK + 1, op: "SCMP_CMP_GE" }),
+  ];
+}
+
 /** The rules without what unprivileged code has no use for. */
 function hardened(rules: readonly Rule[]): Rule[] {
   const replaced = new Set([
-    ...WITHHELD,
+    ...PRIVILEGED,
+    ...ABSENT,
     "clone",
     "clone3",
     "socket",
+    "socketpair",
     "ioctl",
     "prlimit64",
     ...SCHEDULING,
@@ -179,30 +240,23 @@ function hardened(rules: readonly Rule[]): Rule[] {
     "ioprio_set",
     ...BUDGET_RULES.flatMap(({ names }) => names),
   ]);
-  const argument = (index: number, op: "EQ" | "NE", value: number) => ({ index, value, op: `SCMP_CMP_${op}` });
   const kept = rules
     .map((rule) => ({ ...rule, names: rule.names.filter((name) => !replaced.has(name)) }))
     .filter((rule) => rule.names.length > 0);
   return [
     ...kept,
-    {
-      names: ["clone"],
-      action: ALLOW,
-      args: [{ index: 0, value: CLONE_NEW_MASK, valueTwo: 0, op: "SCMP_CMP_MASKED_EQ" }],
-    },
+    refusing(PRIVILEGED, EPERM),
+    refusing(ABSENT, ENOSYS),
+    { names: ["clone"], action: ALLOW, args: [masked(0, CLONE_NEW_MASK, 0)] },
+    ...NAMESPACE_FLAGS.map((flag) => refusing(["clone"], EPERM, masked(0, flag, flag))),
     ...IOCTL_RULES,
     ...BUDGET_RULES,
     ...differing(["prlimit64", ...SCHEDULING], 0, MINIT_PID),
-    ...differing(["setpriority"], 1, MINIT_PID, 0, [argument(0, "EQ", PRIO_PROCESS)]),
-    ...differing(["ioprio_set"], 1, MINIT_PID, 0, [argument(0, "EQ", IOPRIO_WHO_PROCESS)]),
+    ...differing(["setpriority"], 1, MINIT_PID, 0, [equal(0, PRIO_PROCESS)]),
+    ...differing(["ioprio_set"], 1, MINIT_PID, 0, [equal(0, IOPRIO_WHO_PROCESS)]),
     // Its flags lie in memory, where a filter cannot look; the C library takes ENOSYS as the word to use clone.
-    { names: ["clone3"], action: "SCMP_ACT_ERRNO", errnoRet: ENOSYS },
-    ...SOCKET_FAMILIES.map((value) => ({ names: ["socket"], action: ALLOW, args: [argument(0, "EQ", value)] })),
-    {
-      names: ["socket"],
-      action: ALLOW,
-      args: [argument(0, "EQ", AF_NETLINK), argument(2, "NE", NETLINK_AUDIT)],
-    },
+    refusing(["clone3"], ENOSYS),
+    ...socketRules(),
   ];
 }
 
