@@ -18,12 +18,54 @@ const KINDS = [
   { name: "strict", fields: { strict: true } },
 ];
 
+/** Memory limit in bytes, and quota and period of the processor in microseconds, on v1 and v2. */
+const LIMITS_OF = `cd /sys/fs/cgroup; if [ -e memory.max ]; then cat memory.max cpu.max; else
+cat memory/memory.limit_in_bytes; echo $(cat cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us); fi`;
+
+/** Prints each attempt that succeeds. */
+const ATTACKS = `import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+ROOT = "/sys/fs/cgroup"
+def attempt(name, act):
+    try:
+        if act() not in (-1, False): print(name, "done")
+    except OSError: pass
+for folder, folders, files in os.walk(ROOT):
+    attempt(folder, lambda: os.mkdir(folder + "/mine"))
+    attempt(folder, lambda: os.open(folder + "/mine", os.O_CREAT | os.O_WRONLY))
+    attempt(folder, lambda: os.chmod(folder, 0o777))
+    attempt(folder, lambda: os.rename(folder, folder + "x"))
+    for name in files:
+        path = folder + "/" + name
+        for flags in (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC):
+            attempt(path, lambda: os.open(path, flags))
+        attempt(path, lambda: os.chmod(path, 0o777))
+        attempt(path, lambda: os.chown(path, os.getuid(), os.getgid()))
+        attempt(path, lambda: os.setxattr(path, "trusted.x", b"x"))
+    if folder != ROOT:
+        attempt(folder, lambda: os.path.samefile(folder + "/..", folder))
+        attempt(folder, lambda: any(one in os.listdir(folder + "/..") for one in ("hearth", "release_agent", "tasks")))
+MS_REMOUNT, MS_BIND = 32, 4096
+for target in [ROOT] + [os.path.join(ROOT, name) for name in os.listdir(ROOT)]:
+    target = target.encode()
+    attempt(target, lambda: libc.mount(None, target, None, MS_REMOUNT | MS_BIND, None))
+    attempt(target, lambda: libc.mount(None, target, None, MS_REMOUNT, None))
+    attempt(target, lambda: libc.umount2(target, 2))
+    attempt(target, lambda: libc.mount(target, b"/tmp", None, MS_BIND, None))
+for kind in (b"cgroup", b"cgroup2"):
+    attempt(kind, lambda: libc.mount(kind, b"/tmp", kind, 0, b"memory" if kind == b"cgroup" else None))
+for flag in (0x10000000, 0x02000000, 0x00020000, 0x12020000):
+    attempt("unshare %x" % flag, lambda: libc.unshare(flag))
+print("end")`;
+
 describe.each(KINDS)("in a $name container", ({ name, fields }) => {
   const state = { id: "" };
   const python = (code: string) => containers.python(state.id, code);
 
   beforeAll(async () => {
-    state.id = (await containers.create({ name, ...fields })).container_id;
+    state.id = (
+      await containers.create({ name, ...fields, memory_limit_mb: 256, cpu_limit_percent: 150 })
+    ).container_id;
   });
   afterAll(() => containers.delete(state.id));
 
@@ -46,4 +88,54 @@ for name, kind in ${JSON.stringify(asked)}.items():
     });
     expect(out.trim().split("\n")).toEqual(lines);
   });
+
+  it("its own limits are at /sys/fs/cgroup, and nothing of others", async () => {
+    const other = await containers.create({ name: `${name}-other`, memory_limit_mb: 333 });
+    const seen = await containers.shell(state.id, LIMITS_OF);
+    expect(seen).toBe(`${256 * 1024 * 1024}\n150000 100000\n`);
+    const own = await containers.shell(state.id, "cat /proc/self/cgroup /proc/1/cgroup");
+    expect(
+      own
+        .trim()
+        .split("\n")
+        .filter((line) => !line.endsWith(":/")),
+    ).toEqual([]);
+    const mounts = await containers.shell(state.id, "cat /proc/self/mountinfo");
+    const groups = mounts.split("\n").filter((line) => / - cgroup2? /.test(line));
+    expect(groups.length).toBeGreaterThan(0);
+    for (const line of groups)
+      expect(line.split(" ").slice(3, 6)).toEqual(["/", expect.any(String), expect.stringMatching(/^ro,/)]);
+    const all = await containers.shell(
+      state.id,
+      "find /sys/fs/cgroup -mindepth 1 -type d; find /sys/fs/cgroup -type f -exec grep -H . {} + 2>/dev/null",
+    );
+    expect(all).toContain(`:${256 * 1024 * 1024}\n`);
+    expect(all).not.toContain(String(333 * 1024 * 1024));
+    for (const word of [daemon.tag, "hearth", "ctr_", "tnt_"]) expect(all + groups.join()).not.toContain(word);
+    await containers.delete(other.container_id);
+  });
+
+  it("nothing at /sys/fs/cgroup can be written, made, mounted or left", async () => {
+    const out = await python(ATTACKS);
+    expect(out).toBe("end\n");
+  });
+});
+
+it("programs size themselves by the limits of a function's version", async () => {
+  await daemon.deploy({ name: "limits", handler: LIMITS_OF, memory_limit_mb: 300, cpu_limit_percent: 150 });
+  expect(await daemon.invoke("limits")).toMatchObject({ stdout: `${300 * 1024 * 1024}\n150000 100000\n` });
+  await daemon.deploy({ name: "attacks", handler: "python3 -" });
+  expect(await daemon.invoke("attacks", { payload: ATTACKS })).toMatchObject({ stdout: "end\n" });
+});
+
+it("Node sizes its heap by the limit of a container", async () => {
+  const { container_id } = await containers.create({ name: "heap", memory_limit_mb: 512 });
+  const out = await containers.shell(
+    container_id,
+    "node -p 'Math.round(v8.getHeapStatistics().heap_size_limit / 2 ** 20) + \" \" + process.constrainedMemory()'",
+  );
+  const [heap_mb, constrained] = out.trim().split(" ").map(Number);
+  expect(constrained).toBe(512 * 1024 * 1024);
+  expect(heap_mb).toBeLessThan(512);
+  await containers.delete(container_id);
 });

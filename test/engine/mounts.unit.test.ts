@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { nestedTargets, plainPath, targetProblem } from "../../src/base/mount-targets.ts";
 import { bareSpec, containerConfig, type Placement } from "../../src/engine/bundles/container.ts";
+import { groupMounts } from "../../src/engine/bundles/group-mounts.ts";
 import { arrangeMounts, type OciMount } from "../../src/engine/bundles/mounts.ts";
 import type { ContainerSpec } from "../../src/engine/ports.ts";
 
@@ -13,6 +14,7 @@ const PLACEMENT: Placement = {
     netns: "/n",
     user: null,
     cgroup: "/g",
+    visible_groups: { mode: "v2", controllers: [] },
     filter: { bpf_base64: "" },
     has_socket_limit: false,
     mounts: [],
@@ -92,7 +94,7 @@ describe("a target", () => {
 describe("the mounts of a container", () => {
   it("are the kernel's first and minit last, with outer directories in memory before inner ones", () => {
     const found = destinations(["/data", "/run/x"], { tmpfs: ["/run/secrets", "/run"] });
-    expect(found.slice(0, 5)).toEqual(["/proc", "/dev", "/dev/shm", "/sys", "/dev/pts"]);
+    expect(found.slice(0, 6)).toEqual(["/proc", "/dev", "/dev/shm", "/sys", "/sys/fs/cgroup", "/dev/pts"]);
     expect(found.at(-1)).toBe("/dev/init");
     expect(found.indexOf("/run")).toBeLessThan(found.indexOf("/run/secrets"));
     expect(found.indexOf("/run/secrets")).toBeLessThan(found.indexOf("/run/x"));
@@ -111,6 +113,23 @@ describe("the mounts of a container", () => {
     const found = destinations(["/run", "/tmp/data"], { read_only_root: true });
     expect(found.filter((path) => path === "/run")).toHaveLength(1);
     expect(found.indexOf("/tmp")).toBeLessThan(found.indexOf("/tmp/data"));
+  });
+
+  it.each([
+    [{ mode: "v2", controllers: [] } as const, [["/sys/fs/cgroup/p/run", "/sys/fs/cgroup"]]],
+    [
+      { mode: "hybrid", controllers: ["memory", "cpu"] } as const,
+      [
+        ["tmpfs", "/sys/fs/cgroup"],
+        ["/sys/fs/cgroup/memory/p/run", "/sys/fs/cgroup/memory"],
+        ["/sys/fs/cgroup/cpu/p/run", "/sys/fs/cgroup/cpu"],
+      ],
+    ],
+  ])("show its own groups read-only: %j", (groups, expected) => {
+    const found = groupMounts(groups, "/p/run");
+    expect(found.map(({ source, destination }) => [source, destination])).toEqual(expected);
+    for (const { options } of found)
+      expect(options).toEqual(expect.arrayContaining(["ro", "nosuid", "nodev", "noexec"]));
   });
 
   it("never hide minit, whoever names the target", () => {

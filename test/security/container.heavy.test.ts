@@ -183,7 +183,7 @@ print("end")`);
       }
     });
 
-    it("no control group can be mounted or written to, and there is no release agent (CVE-2022-0492)", async () => {
+    it("no control group can be mounted, made or written to, and there is no release agent (CVE-2022-0492)", async () => {
       const attempts = [
         "mkdir -p /dev/shm/c && mount -t cgroup -o memory x /dev/shm/c",
         "mkdir -p /dev/shm/c && mount -t cgroup2 x /dev/shm/c",
@@ -191,7 +191,9 @@ print("end")`);
         "find / -xdev -name release_agent | grep -q .",
         "find /sys -name release_agent | grep -q .",
         "echo $$ > /sys/fs/cgroup/cgroup.procs",
-        "find /sys/fs/cgroup -type f | grep -q .",
+        "mkdir /sys/fs/cgroup/mine || mkdir /sys/fs/cgroup/*/mine",
+        "mount -o remount,rw /sys/fs/cgroup || mount -o remount,rw,bind /sys/fs/cgroup/memory",
+        "find /sys/fs/cgroup -type f -exec sh -c 'for file; do (echo 1 > \"$file\") && echo wrote; done' _ {} + | grep -q wrote",
       ];
       const line = attempts.map((attempt, n) => `(${attempt}) >/dev/null 2>&1 && echo ${n}`).join("; ");
       expect(await shell(`${line}; echo end`)).toBe("end\n");

@@ -16,6 +16,7 @@ import { containerPolicyOf, type NetworkPolicy, OPEN_POLICY } from "../network/r
 import type { Filter } from "../oci/filters.ts";
 import type { ContainerSpec } from "../ports/containers.ts";
 import { gpuAnnotation, gpuDevices, gpuMounts, rootAndHooks } from "./gpus.ts";
+import { groupMounts, type VisibleGroups } from "./group-mounts.ts";
 import {
   bind,
   IMAGE_ANNOTATION,
@@ -89,6 +90,7 @@ export interface Placement {
   readonly user: { readonly path: string; readonly first_id: number } | null;
   /** `/parent/name` */
   readonly cgroup: string;
+  readonly visible_groups: VisibleGroups;
   readonly filter: Filter;
   /** True if control groups here have a limit of its own for the memory of sockets. */
   readonly has_socket_limit: boolean;
@@ -220,10 +222,11 @@ export function targetsOf(spec: ContainerSpec): readonly string[] {
 }
 
 function mountsOf(spec: ContainerSpec, placement: Placement, bundle: string): readonly OciMount[] {
-  const { user, gpus, socket, mounts, minit, resolv_conf } = placement;
+  const { user, gpus, socket, mounts, minit, resolv_conf, visible_groups, cgroup } = placement;
   return arrangeMounts({
     kernel: [
       ...kernelMounts(LIMITS.tmpfs_mb),
+      ...groupMounts(visible_groups, cgroup),
       { destination: "/dev/pts", type: "devpts", source: "devpts", options: TERMINALS },
     ],
     memory: memoryMounts(spec),

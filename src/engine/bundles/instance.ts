@@ -8,6 +8,7 @@ import type { PlacedGpus } from "../gpu/edits.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { InstanceClass } from "../ports/instances.ts";
 import { gpuAnnotation, gpuDevices, gpuMounts, rootAndHooks } from "./gpus.ts";
+import { groupMounts, type VisibleGroups } from "./group-mounts.ts";
 import { arrangeMounts, type OciMount } from "./mounts.ts";
 
 /** Path of minit inside: on the runtime's own /dev, so that the image needs no mount point for it. */
@@ -42,6 +43,7 @@ export interface InstanceSpec {
   readonly netns: string;
   /** `/parent/name` */
   readonly cgroup: string;
+  readonly visible_groups: VisibleGroups;
   readonly seccomp: Filter;
   readonly class: InstanceClass;
   /** Where the root of the pinned image is mounted. */
@@ -125,7 +127,7 @@ export function instanceConfig(spec: InstanceSpec): object {
       oomScoreAdj: 500,
     },
     mounts: arrangeMounts({
-      kernel: kernelMounts(spec.class.scratch_mb),
+      kernel: [...kernelMounts(spec.class.scratch_mb), ...groupMounts(spec.visible_groups, spec.cgroup)],
       memory: [tmpfs("/tmp", "mode=1777", ...scratch(spec.class.scratch_mb))],
       files: sharedFiles(spec),
       owned: [],

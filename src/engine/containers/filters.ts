@@ -32,7 +32,7 @@ export class ContainerFilters {
   }
 
   async #make(capabilities: readonly string[]): Promise<Filter> {
-    const { filters, images, options, resolv_conf } = this.#host;
+    const { filters, images, options, resolv_conf, visible_groups } = this.#host;
     if (!filters.areKept) return filters.rules(capabilities);
     const kept = filters.kept(capabilities);
     if (kept !== null) return kept;
@@ -50,6 +50,7 @@ export class ContainerFilters {
         netns: slot.netns,
         user: null,
         cgroup,
+        visible_groups,
         filter: filters.rules(capabilities),
         has_socket_limit: false,
         mounts: [],

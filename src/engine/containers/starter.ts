@@ -166,7 +166,7 @@ export class ContainerStarter {
     run: string,
     { image, rootfs, slot, filter, gpus, socket }: StartParts,
   ): Placement {
-    const { options, resolv_conf, member_resolv_conf, tenants, groups, storage } = this.#host;
+    const { options, resolv_conf, member_resolv_conf, tenants, groups, visible_groups, storage } = this.#host;
     return {
       run,
       image_id: image.id,
@@ -178,6 +178,7 @@ export class ContainerStarter {
       netns: slot.netns,
       user: slot.user,
       cgroup: tenants.path(run),
+      visible_groups,
       filter,
       has_socket_limit: groups.sockets === "own",
       mounts: volumes.map(({ id, target, kind = "volumes" }) => ({ source: storage.subvolume(kind, id), target })),

@@ -16,6 +16,7 @@ import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { TransferTurns } from "../../base/transfer-turns.ts";
+import { type VisibleGroups, visibleGroups } from "../bundles/group-mounts.ts";
 import { DOMAIN } from "../dns/answers.ts";
 import { NameServerOfContainers } from "../dns/name-server.ts";
 import { instanceResolvConf, memberResolvConf, readMachineResolvConf } from "../dns/resolv-conf.ts";
@@ -75,6 +76,7 @@ export class EngineHost {
   readonly options: HostOptions;
   readonly mode: CgroupMode;
   readonly groups: GroupKind;
+  readonly visible_groups: VisibleGroups;
   /** Control groups of API containers and their tenants. */
   readonly tenants: TenantGroups;
   readonly network: Network;
@@ -109,6 +111,7 @@ export class EngineHost {
     this.options = options;
     this.mode = detectCgroupMode();
     this.groups = { mode: this.mode, sockets: socketMemoryBound(this.mode) };
+    this.visible_groups = visibleGroups(this.mode);
     const places = (name: string, suffix: string): Places => ({
       bundles: `${config.run_dir}/${name}`,
       runtime: `${config.run_dir}/oci${suffix}`,

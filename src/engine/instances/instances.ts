@@ -370,8 +370,19 @@ export class LocalInstances implements Instances {
   /** Everything by which an instance of this process differs from one of the same class of another process. */
   #fingerprint(): string {
     const { config, minit } = this.#host.options;
+    const { visible_groups } = this.#host;
     invariant(this.#filter !== null, "there is a filter");
-    const any = { id: "", rootfs: "", uid: 0, netns: "", cgroup: "", class: ANY_CLASS, pinned: "", gpus: ANY_GPUS };
+    const any = {
+      id: "",
+      rootfs: "",
+      uid: 0,
+      netns: "",
+      cgroup: "",
+      visible_groups,
+      class: ANY_CLASS,
+      pinned: "",
+      gpus: ANY_GPUS,
+    };
     const serving = [RESIDENT_ENVIRONMENT, LIMITS.resident_calls_max];
     const made = instanceConfig({ ...any, minit, resolv_conf: this.#host.resolv_conf, seccomp: this.#filter });
     const { command, version } = this.#host.runtime;
@@ -396,6 +407,7 @@ export class LocalInstances implements Instances {
       uid: slot.uid,
       netns: slot.netns,
       cgroup: this.#cgroup(id),
+      visible_groups: this.#host.visible_groups,
       seccomp: this.#filter,
       class: of,
       pinned: this.#host.images.pinned.path,
