@@ -30,7 +30,10 @@ export interface BindHead {
   readonly timeout_ms: number;
   /** Calls that may be in flight at the same time. */
   readonly concurrency: number;
-  /** True: timers, children and open handles that calls leave behind end when no call is in flight. */
+  /**
+   * `reset_between_calls`. True: timers, children and open handles that calls leave behind end when no call is in flight. False:
+   * nothing of the process is touched between calls.
+   */
   readonly cleanup: boolean;
   /** Absolute path. */
   readonly working_directory: string;

@@ -27,6 +27,7 @@ const created: FunctionRecord = {
   instance_concurrency: 1,
   gpu_count: 0,
   instance_calls_max: null,
+  reset_between_calls: false,
   protocol: null,
   code_sha256: null,
   code_size_bytes: null,

@@ -105,7 +105,10 @@ const ABOUT = {
   api_access: "Gives the handler HEARTH_URL and HEARTH_KEY, to call the API as its tenant.",
   api_scopes:
     "Scopes of HEARTH_KEY: those of the key that made the version, without admin; none for a version made without api_access.",
-  cleanup_on_exit: "Ends what a call leaves behind (processes, timers, open handles) and empties /tmp and /dev/shm.",
+  cleanup_on_exit:
+    "What a process leaves behind ends with it: processes of the command of a call, or of the resident process, and files in /tmp and /dev/shm. False: those of a command stay for the next call.",
+  reset_between_calls:
+    "Ends what calls leave behind in a resident process once none runs (processes, timers, open handles), and empties /tmp and /dev/shm (not of custom). False: all of it stays for the next calls, as the connections of a pool. Always false for the runtime shell.",
   working_directory:
     "Working directory, an absolute path that exists in the image or below /function; null means /function with code, else that of the image, else /.",
   function_id: "Id of the function.",
@@ -121,6 +124,7 @@ export function complaintAbout(value: {
   readonly instance_concurrency: number;
   readonly instance_calls_max?: number | null | undefined;
   readonly protocol?: "http" | "lambda" | null | undefined;
+  readonly reset_between_calls: boolean;
 }): { readonly field: string; readonly message: string } | null {
   if (value.min_instances > value.max_instances) {
     return { field: "min_instances", message: "must not be greater than max_instances" };
@@ -131,6 +135,9 @@ export function complaintAbout(value: {
   if (message !== null) return { field: "handler", message };
   if (runtime.serving.kind === "process" && value.instance_concurrency > 1) {
     return { field: "instance_concurrency", message: `must be 1 for the runtime ${runtime.name}` };
+  }
+  if (runtime.serving.kind === "process" && value.reset_between_calls) {
+    return { field: "reset_between_calls", message: `must be false for the runtime ${runtime.name}` };
   }
   if (!runtime.hasProtocol && (value.protocol ?? null) !== null) {
     return { field: "protocol", message: `must be null for the runtime ${runtime.name}` };
@@ -192,6 +199,7 @@ export const createFunction = z
     egress: egress.default("on").describe(ABOUT.egress),
     instance_concurrency: instanceConcurrency.default(1).describe(ABOUT.instance_concurrency),
     instance_calls_max: instanceCallsMax.describe(ABOUT.instance_calls_max),
+    reset_between_calls: z.boolean().default(false).describe(ABOUT.reset_between_calls),
     gpu_count: gpuCount.default(0).describe(ABOUT.gpu_count),
     protocol: protocol.describe(ABOUT.protocol),
     code_sha256: codeDigest.describe(`${ABOUT.code_sha256} It must have been uploaded.`),
@@ -234,6 +242,7 @@ export const updateFunction = z
     egress: egress.optional().describe(ABOUT.egress),
     instance_concurrency: instanceConcurrency.optional().describe(ABOUT.instance_concurrency),
     instance_calls_max: instanceCallsMax.describe(ABOUT.instance_calls_max),
+    reset_between_calls: z.boolean().optional().describe(ABOUT.reset_between_calls),
     gpu_count: gpuCount.optional().describe(ABOUT.gpu_count),
     protocol: protocol.describe(ABOUT.protocol),
     code_sha256: codeDigest.describe(`${ABOUT.code_sha256} It must have been uploaded.`),
@@ -295,6 +304,7 @@ export const functionRecord = z
     egress: z.union([z.enum(["on", "off"]), z.array(z.string())]).describe(ABOUT.egress),
     instance_concurrency: z.int().describe(ABOUT.instance_concurrency),
     instance_calls_max: z.int().nullable().describe(ABOUT.instance_calls_max),
+    reset_between_calls: z.boolean().describe(ABOUT.reset_between_calls),
     gpu_count: z.int().describe(ABOUT.gpu_count),
     protocol: z.enum(["http", "lambda"]).nullable().describe(ABOUT.protocol),
     code_sha256: z.string().nullable().describe(ABOUT.code_sha256),
@@ -339,6 +349,7 @@ export type VersionedFields = Pick<
   | "egress"
   | "instance_concurrency"
   | "instance_calls_max"
+  | "reset_between_calls"
   | "gpu_count"
   | "protocol"
   | "code_sha256"
@@ -364,6 +375,7 @@ export const versionRecord = functionRecord
     egress: true,
     instance_concurrency: true,
     instance_calls_max: true,
+    reset_between_calls: true,
     gpu_count: true,
     protocol: true,
     code_sha256: true,

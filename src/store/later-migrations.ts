@@ -4,6 +4,12 @@ export interface Migration {
   readonly statements: readonly string[];
 }
 
+/** True for a version of schema 24 whose resident process ended what calls left behind. */
+const IS_RESET = `runtime IN ('nodejs', 'python3', 'custom')
+          AND function_seq IN (SELECT seq FROM functions WHERE cleanup_on_exit = 1)`;
+const RESET_OPTIONS_BYTES = `coalesce((SELECT sum(coalesce(octet_length(options), 0)) FROM function_versions
+        WHERE function_seq = functions.seq AND ${IS_RESET}), 0)`;
+
 export const LATER_MIGRATIONS: readonly Migration[] = [
   {
     version: 16,
@@ -376,6 +382,16 @@ export const LATER_MIGRATIONS: readonly Migration[] = [
             AND tenant_id = (SELECT tenant_id FROM functions WHERE seq = function_versions.function_seq)
             AND NOT EXISTS (SELECT 1 FROM json_each(api_keys.scopes) AS held WHERE held.value = code.value)))
         WHERE function_seq IN (SELECT seq FROM functions WHERE api_access = 1)`,
+    ],
+  },
+  {
+    version: 25,
+    statements: [
+      // Versions whose process was cleaned up after each call keep that. The texts of versions count in `stored_bytes`.
+      `UPDATE functions SET stored_bytes = stored_bytes - ${RESET_OPTIONS_BYTES}`,
+      `UPDATE function_versions SET options = json_set(coalesce(options, '{}'), '$.reset_between_calls', json('true'))
+        WHERE ${IS_RESET}`,
+      `UPDATE functions SET stored_bytes = stored_bytes + ${RESET_OPTIONS_BYTES}`,
     ],
   },
 ];

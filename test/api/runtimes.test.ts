@@ -130,12 +130,14 @@ describe.each(CONTRACT_RUNTIMES)("a function of $name", (runtime) => {
     expect([record.error_message, record.result]).toEqual([null, [200, `kit-${name}`]]);
   });
 
-  it("ends what its calls leave behind, or keeps it with cleanup_on_exit false", async () => {
-    expect(await kit(runtime, "leave")).toMatchObject({ status: "success" });
-    expect((await kit(runtime, "left")).result).toEqual([0, false]);
-    await user.deploy(`keeper-${name}`, runtime.kit, { ...fields, cleanup_on_exit: false });
-    await user.invoke(`keeper-${name}`, { do: "leave" });
-    expect((await user.invoke(`keeper-${name}`, { do: "left" })).result).toEqual([1, true]);
+  it("keeps what its calls leave behind, or ends it with reset_between_calls", async () => {
+    await user.deploy(`keeper-${name}`, runtime.kit, fields);
+    const left = await user.invoke(`keeper-${name}`, { do: "leave" });
+    const next = await user.invoke(`keeper-${name}`, { do: "left" });
+    expect([next.result, next.instance_nonce]).toEqual([[1, true], left.instance_nonce]);
+    await user.deploy(`reset-${name}`, runtime.kit, { ...fields, reset_between_calls: true });
+    expect(await user.invoke(`reset-${name}`, { do: "leave" })).toMatchObject({ status: "success" });
+    expect((await user.invoke(`reset-${name}`, { do: "left" })).result).toEqual([0, false]);
   });
 
   it("hears of its deadline, and its instance is replaced", async () => {

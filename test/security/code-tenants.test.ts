@@ -97,8 +97,7 @@ describe("functions of two tenants with the same code", () => {
     const users = [tenants.a, tenants.b];
     // biome-ignore lint/suspicious/noExplicitAny: records as they came.
     const records: any[] = [];
-    for (const user of users)
-      await user.deploy(`marks-${runtime}`, files, { ...fields, cleanup_on_exit: false, instance_calls_max: 2 });
+    for (const user of users) await user.deploy(`marks-${runtime}`, files, { ...fields, instance_calls_max: 2 });
     const round = async () => {
       for (let n = 0; n < 3; n++) {
         records.push(

@@ -378,3 +378,43 @@ describe("a store of schema 23", () => {
     ]);
   });
 });
+
+describe("a store of schema 24", () => {
+  const scratch = scratchStores();
+
+  it("resets the resident processes of earlier versions after each call, where it did", async () => {
+    const { open } = scratch();
+    const old = open({ migrations: MIGRATIONS.filter(({ version }) => version <= 24) });
+    await writeFunction(old, 1, 4);
+    await writeFunction(old, 2, 1);
+    await old.write([
+      { sql: "UPDATE functions SET cleanup_on_exit = 0 WHERE seq = 2" },
+      ...[
+        [1, 1, "nodejs", null],
+        [1, 2, "python3", '{"egress":"off"}'],
+        [1, 3, "custom", null],
+        [1, 4, "shell", null],
+        [2, 1, "nodejs", null],
+      ].map(([seq = null, version = null, runtime = null, options = null]) => ({
+        sql: "UPDATE function_versions SET runtime = ?, options = ? WHERE function_seq = ? AND version = ?",
+        args: [runtime, options, seq, version],
+      })),
+      // As if the options had come with the version.
+      { sql: "UPDATE functions SET stored_bytes = stored_bytes + 16 WHERE seq = 1" },
+    ]);
+    await old.close();
+    const store = open();
+    const rows = await store.read("SELECT options FROM function_versions ORDER BY function_seq, version");
+    const reset = { reset_between_calls: true };
+    expect(rows.map(({ options }) => JSON.parse(String(options)))).toEqual([
+      reset,
+      { egress: "off", ...reset },
+      reset,
+      null,
+      null,
+    ]);
+    // Versions that go take along what they count, to the byte.
+    await store.write([{ sql: "DELETE FROM function_versions" }]);
+    expect(await store.read("SELECT stored_bytes FROM functions")).toEqual([{ stored_bytes: 0 }, { stored_bytes: 0 }]);
+  });
+});

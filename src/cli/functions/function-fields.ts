@@ -77,6 +77,11 @@ export const FIELDS: readonly Field[] = [
     isNumber: true,
     isNullable: true,
   },
+  {
+    name: "reset_between_calls",
+    value: null,
+    about: "end what calls of a resident process leave behind, and empty /tmp",
+  },
   { name: "gpu_count", value: "<n>", about: "GPUs that each instance holds alone", isNumber: true },
   {
     name: "protocol",
@@ -87,7 +92,7 @@ export const FIELDS: readonly Field[] = [
   { name: "code_sha256", value: "<digest>", about: "digest of uploaded code", isNullable: true },
   { name: "note", value: "<text>", about: "note of the version", isNullable: true },
   { name: "api_access", value: null, about: "give the handler HEARTH_URL and HEARTH_KEY" },
-  { name: "cleanup_on_exit", value: null, about: "empty /tmp after each call (default)" },
+  { name: "cleanup_on_exit", value: null, about: "end what a command leaves behind, and empty /tmp (default)" },
 ];
 
 const flagName = (field: string) => field.replaceAll("_", "-");

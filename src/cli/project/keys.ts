@@ -24,6 +24,7 @@ export const SENT_KEYS: Keys = {
   egress: "text or texts",
   instance_concurrency: "number",
   instance_calls_max: "number",
+  reset_between_calls: "boolean",
   gpu_count: "number",
   protocol: "text",
   min_instances: "number",

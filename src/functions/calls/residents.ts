@@ -40,7 +40,7 @@ function bindHead(target: Prepared, environment: Readonly<Record<string, string>
     memory_limit_mb: record.memory_limit_mb,
     timeout_ms: record.timeout_seconds * 1000,
     concurrency: record.instance_concurrency,
-    cleanup: record.cleanup_on_exit,
+    cleanup: record.reset_between_calls,
     working_directory: working_directory === "" ? "/" : working_directory,
     environment: { ...target.environment, ...environment },
   };

@@ -20,6 +20,7 @@ export const VERSIONED_FIELDS = [
   "egress",
   "instance_concurrency",
   "instance_calls_max",
+  "reset_between_calls",
   "gpu_count",
   "protocol",
 ] as const satisfies readonly (keyof VersionedFields)[];

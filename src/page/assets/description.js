@@ -34,7 +34,10 @@ const FACTS = [
   ["Calls the API", ({ api_access }) => (api_access ? "yes, as its tenant" : "no")],
   [
     "After each call",
-    ({ cleanup_on_exit }) => (cleanup_on_exit ? "leftovers are ended, /tmp is emptied" : "processes and /tmp stay"),
+    ({ runtime, cleanup_on_exit, reset_between_calls }) =>
+      (runtime === "shell" ? cleanup_on_exit : reset_between_calls)
+        ? "leftovers are ended, /tmp is emptied"
+        : "processes and /tmp stay",
   ],
   ["Created", ({ created_at }) => dateTime(created_at)],
   ["Id", ({ id }) => id],
