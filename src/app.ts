@@ -34,6 +34,7 @@ import { boundTenants, machineUse, nodeBounds, readDisk } from "./engine/kernel/
 import type { Call } from "./functions/calls/calling.ts";
 import { LocalConcurrency } from "./functions/calls/concurrency.ts";
 import { Invoker } from "./functions/calls/invoke.ts";
+import type { FunctionLauncher } from "./functions/calls/launch.ts";
 import type { Outcome } from "./functions/calls/outcome.ts";
 import { NumberBlocks } from "./functions/records/invocation-numbers.ts";
 import { Invocations } from "./functions/records/invocations.ts";
@@ -165,7 +166,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const catalog = makeCatalog(config);
   const nightly: { profiles: Profiles | null } = { profiles: null };
   const { metrics, observer } = await startTelemetry(base, {
-    ...{ store, engine, pool, node, audit },
+    ...{ store, engine, pool, launcher, node, audit },
     profiles: () => nightly.profiles?.list(false) ?? [],
   });
   const serving: { outer: Listening | null; inner: Listening | null } = { outer: null, inner: null };
@@ -409,6 +410,7 @@ interface Watched {
   readonly store: Store;
   readonly engine: LocalEngine;
   readonly pool: Pool<Call, Outcome>;
+  readonly launcher: FunctionLauncher;
   readonly node: StoredNode;
   readonly audit: Audit;
   readonly profiles: () => readonly ProfileRecord[];
@@ -417,7 +419,7 @@ interface Watched {
 /** Starts the metrics and the log of requests, and the export of spans if a collector is set. */
 async function startTelemetry(
   { config, clock, log, traces, undo }: Base,
-  { store, engine, pool, node, audit, profiles }: Watched,
+  { store, engine, pool, launcher, node, audit, profiles }: Watched,
 ) {
   const version = packageVersion();
   const sources = {
@@ -432,11 +434,13 @@ async function startTelemetry(
     },
     log_dropped_count: () => log.dropped_count,
     audit: () => audit.stats(),
+    countIdleCpu: () => launcher.countIdleCpu(),
     profiles,
   };
   const { id: node_id } = node;
   const metrics = new Metrics({ version, node_id, sources });
   undo.add(async () => metrics.close());
+  launcher.onIdleCpu(({ tenant_id, function_name }, used_ms) => metrics.idled(tenant_id, function_name, used_ms));
   store.onCommit((items_count, duration_ms) => metrics.committed(items_count, duration_ms));
   if (config.otlp_url === null) return { metrics, observer: new Telemetry(log, metrics, null) };
   const { startOtlp } = await import("./telemetry/otlp.ts");

@@ -38,6 +38,13 @@ export const KERNEL_LIMITS = {
   /** Interval at which weights of instances follow running calls, and the number written each time (some 5 µs each). */
   weights_interval_ms: 100,
   weights_written_max: 100,
+  /**
+   * Processor time of all processes of an instance without a call, in percent of one core: keep-alives and timers need less. The
+   * interval at which the daemon looks for such instances, and how many it limits each time (two small writes and a read).
+   */
+  idle_cpu_percent: 5,
+  idle_look_ms: 500,
+  idle_limited_max: 100,
   /** Time that bfq waits for the next request of a reader: longer is fairer and slower. */
   disk_slice_idle_us: 600,
   /** Classes of the uplink: tenants beyond so many share them. */

@@ -19,6 +19,7 @@ interface Series {
   readonly counts: Record<InvocationStatus, number>;
   cold_count: number;
   duration_ms: number;
+  idle_cpu_ms: number;
 }
 
 const emptySeries = (tenant_id: string, name: string): Series => ({
@@ -27,6 +28,7 @@ const emptySeries = (tenant_id: string, name: string): Series => ({
   counts: { success: 0, failed: 0, timeout: 0, cancelled: 0 },
   cold_count: 0,
   duration_ms: 0,
+  idle_cpu_ms: 0,
 });
 
 export class FunctionSeries {
@@ -54,6 +56,12 @@ export class FunctionSeries {
     series.duration_ms += timings.total;
   }
 
+  /** Counts processor time of an instance without a call: in `other` if its function has no series, as a deleted one. */
+  idled(tenant_id: string, function_name: string, cpu_ms: number): void {
+    const series = this.#series.peek(keyOf(tenant_id, function_name)) ?? this.#other;
+    series.idle_cpu_ms += cpu_ms;
+  }
+
   forget(tenant_id: string, name: string): void {
     this.#series.delete(keyOf(tenant_id, name));
   }
@@ -71,12 +79,17 @@ export class FunctionSeries {
       "Duration of a function's calls in seconds, from arrival to outcome.",
     );
     const shown = [...this.#series.values()].filter((one) => tenant_id === null || one.tenant_id === tenant_id);
+    const idle = counter(
+      "hearth_function_idle_cpu_seconds_total",
+      "Processor time that instances of a function used in seconds while they ran no call.",
+    );
     const isOtherUsed = Object.values(this.#other.counts).some((count) => count > 0);
     for (const series of tenant_id === null && isOtherUsed ? [...shown, this.#other] : shown) {
       const labels = { tenant_id: series.tenant_id, function: series.name };
       for (const [status, count] of Object.entries(series.counts)) calls.inc({ ...labels, status }, count);
       cold.inc(labels, series.cold_count);
       seconds.inc(labels, series.duration_ms / 1000);
+      idle.inc(labels, series.idle_cpu_ms / 1000);
     }
     return registry;
   }
@@ -90,4 +103,5 @@ function add(to: Series, from: Series): void {
   for (const status of Object.keys(from.counts) as InvocationStatus[]) to.counts[status] += from.counts[status];
   to.cold_count += from.cold_count;
   to.duration_ms += from.duration_ms;
+  to.idle_cpu_ms += from.idle_cpu_ms;
 }

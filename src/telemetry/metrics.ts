@@ -35,6 +35,8 @@ export interface MetricsOptions {
     readonly machine: MachineSources;
     readonly profiles: () => readonly ProfileSample[];
     readonly log_dropped_count: () => number;
+    /** Counts processor time of idle instances up to now (`idled`). */
+    readonly countIdleCpu: () => void;
     /** Entries of the audit log that were not written. */
     readonly audit: () => { readonly dropped_count: number; readonly suppressed_count: number };
   };
@@ -148,6 +150,11 @@ export class Metrics {
     this.#functions.count(tenant_id, record);
   }
 
+  /** Counts processor time of an instance without a call. */
+  idled(tenant_id: string, function_name: string, cpu_ms: number): void {
+    this.#functions.idled(tenant_id, function_name, cpu_ms);
+  }
+
   /** Counts a build of a profile that has ended. */
   built(profile: string, outcome: string): void {
     this.#builds.inc({ profile, outcome });
@@ -169,6 +176,7 @@ export class Metrics {
 
   /** For null, the operator, all series as they stand; for a tenant those of its functions: the node's tell of others. */
   registries(tenant_id: string | null): readonly Registry[] {
+    this.#sources.countIdleCpu();
     const functions = this.#functions.registry(tenant_id);
     if (tenant_id !== null) return [functions];
     const now = { pool: this.#sources.pool(), store: this.#sources.store() };

@@ -25,6 +25,7 @@ export function poolMetrics(): { readonly pool: PoolState; readonly metrics: Met
       },
       profiles: () => [],
       log_dropped_count: () => 0,
+      countIdleCpu: () => {},
       audit: () => ({ dropped_count: 0, suppressed_count: 0 }),
     },
   });

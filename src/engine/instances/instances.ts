@@ -32,7 +32,14 @@ import type { Remains } from "../host/reaper.ts";
 import type { Census, StartTask } from "../host/thread.ts";
 import type { MountedImage } from "../images/image-store.ts";
 import type { EnteredImage } from "../images/mounted-images.ts";
-import { applyLimits, readMemoryUsedMb, readOomKills, writeShare } from "../kernel/control-groups.ts";
+import {
+  applyLimits,
+  readCpuUsedMs,
+  readMemoryUsedMb,
+  readOomKills,
+  writeQuota,
+  writeShare,
+} from "../kernel/control-groups.ts";
 import type { LauncherClient } from "../launcher/launcher.ts";
 import { PROTOCOL_VERSION } from "../minit/answers.ts";
 import { MinitClient } from "../minit/instance-client.ts";
@@ -270,6 +277,14 @@ export class LocalInstances implements Instances {
     } catch {
       // It ends just now.
     }
+  }
+
+  setQuota(instance: Instance, cpu_limit_percent: number | null): void {
+    writeQuota(this.#host.mode, this.#cgroup(instance.id), cpu_limit_percent);
+  }
+
+  cpuUsedMs(instance: Instance): number {
+    return readCpuUsedMs(this.#host.mode, this.#cgroup(instance.id));
   }
 
   attribute({ id }: Instance, tenant_id: string): void {

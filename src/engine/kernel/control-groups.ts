@@ -36,6 +36,14 @@ export function socketMemoryBound(mode: CgroupMode, root = ROOT): SocketMemoryBo
   return existsSync(`${root}/memory/${SOCKET_LIMIT}`) ? "own" : "none";
 }
 
+/** The file to write so that the group at `path` may use `percent` of one core; null: no quota. */
+function quotaWrite(mode: CgroupMode, path: string, percent: number | null, root: string): [string, string] {
+  const quota_us = percent === null ? null : Math.round(percent * 1_000);
+  return mode === "v2"
+    ? [`${root}${path}/cpu.max`, `${quota_us ?? "max"} ${CPU_PERIOD_US}`]
+    : [`${root}/cpu${path}/cpu.cfs_quota_us`, String(quota_us ?? -1)];
+}
+
 /** The files to write, in order, so that the group at `path` (`/parent/name`) has these limits. */
 export function limitWrites(
   { mode, sockets }: GroupKind,
@@ -44,22 +52,37 @@ export function limitWrites(
   root = ROOT,
 ): [string, string][] {
   const bytes = String(limits.memory_limit_mb * 1024 * 1024);
-  const quota_us = limits.cpu_limit_percent === null ? null : Math.round(limits.cpu_limit_percent * 1_000);
-  if (mode === "v2") {
-    return [
-      [`${root}${path}/memory.max`, bytes],
-      [`${root}${path}/cpu.max`, `${quota_us ?? "max"} ${CPU_PERIOD_US}`],
-    ];
-  }
+  const quota = quotaWrite(mode, path, limits.cpu_limit_percent, root);
+  if (mode === "v2") return [[`${root}${path}/memory.max`, bytes], quota];
   return [
     [`${root}/memory${path}/memory.limit_in_bytes`, bytes],
-    [`${root}/cpu${path}/cpu.cfs_quota_us`, String(quota_us ?? -1)],
+    quota,
     ...(sockets === "own" ? [[`${root}/memory${path}/${SOCKET_LIMIT}`, bytes] as [string, string]] : []),
   ];
 }
 
 export function applyLimits(kind: GroupKind, path: string, limits: InstanceLimits): void {
   for (const [file, value] of limitWrites(kind, path, limits)) writeFileSync(file, value);
+}
+
+/** Lets a group use `percent` of one core from now on; null: as much as it gets. Does nothing without such a group. */
+export function writeQuota(mode: CgroupMode, path: string, percent: number | null, root = ROOT): void {
+  try {
+    writeFileSync(...quotaWrite(mode, path, percent, root));
+  } catch {
+    // It ends just now.
+  }
+}
+
+/** Processor time that the group's processes have used, the ended ones too, in milliseconds; 0 where it is unknown. */
+export function readCpuUsedMs(mode: CgroupMode, path: string, root = ROOT): number {
+  try {
+    if (mode !== "v2") return Number(readFileSync(`${root}/cpuacct${path}/cpuacct.usage`, "utf8")) / 1_000_000;
+    const stat = readFileSync(`${root}${path}/cpu.stat`, "utf8");
+    return Number(/^usage_usec (\d+)$/m.exec(stat)?.[1] ?? 0) / 1_000;
+  } catch {
+    return 0;
+  }
 }
 
 /** The kernel's default weight of a group, and its least: cpu.shares and cpu.weight. */

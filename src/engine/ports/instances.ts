@@ -182,6 +182,16 @@ export interface Instances {
    * write. Does nothing when the container is gone.
    */
   weigh(instance: Instance, share: number): void;
+  /**
+   * Changes the part of one core that all processes of an instance may use, in percent; null: no quota. Synchronous: one small
+   * write. Does nothing when the container is gone.
+   */
+  setQuota(instance: Instance, cpu_limit_percent: number | null): void;
+  /**
+   * Processor time that the processes of an instance have used since its start, in milliseconds. Synchronous: one small read.
+   * 0 if unknown.
+   */
+  cpuUsedMs(instance: Instance): number;
   /** Counts an instance's traffic for a tenant's share of the uplink, shortly afterwards. Call once it is bound. */
   attribute(instance: Instance, tenant_id: string): void;
   /** Returns the number of processes that the kernel killed for memory in this instance. 0 if unknown. */

@@ -83,9 +83,9 @@ export class Bindings {
     this.#caches.delete(group);
   }
 
-  /** The tenant of an open group. */
-  tenantOf(group: string): string {
-    return this.#version(group).record.tenant_id;
+  /** The version of an open group; null for another group. */
+  recordOf(group: string): FunctionRecord | null {
+    return this.#versions.get(group)?.record ?? null;
   }
 
   /** Why the handler of a group could not be loaded the last time; null if it was loaded, or never tried. */

@@ -17,10 +17,11 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { Adopted, Instance, Instances } from "../../engine/ports.ts";
 import type { Classes } from "../classes.ts";
-import type { InvocationTimings } from "../schema.ts";
+import type { FunctionRecord, InvocationTimings } from "../schema.ts";
 import type { Bindings, Bound } from "./bindings.ts";
 import type { ApiAccess, Call, Calling } from "./calling.ts";
 import { runCommand } from "./commands.ts";
+import { IdleCpu, type IdleGroup } from "./idle-cpu.ts";
 import {
   type Ending,
   failedEnding,
@@ -67,11 +68,13 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   readonly #instances = new Map<string, Held>();
   readonly #starting = new Map<string, Promise<Instance>>();
   readonly #weights: Weights;
+  readonly #idle: IdleCpu;
   /** Tenants of running calls that may use the API, by the address of their instance. */
   readonly #api_tenants = new Map<string, string>();
   #api_url = "";
   #onCrash: (instance: string, reason: string) => void = () => {};
   #onForget: (group: string) => void = () => {};
+  #onIdleCpu: (function_of: Pick<IdleGroup, "tenant_id" | "function_name">, used_ms: number) => void = () => {};
 
   constructor({ instances, classes, bindings, clock, log, tokens }: LauncherOptions) {
     this.#tokens = tokens;
@@ -84,6 +87,11 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       const held = this.#instances.get(id);
       if (held !== undefined) instances.weigh(held.instance, share);
     });
+    this.#idle = new IdleCpu({
+      clock,
+      onQuiet: (tenant_id, id) => this.#weights.ended(tenant_id, id),
+      onUsed: (of, used_ms) => this.#onIdleCpu(of, used_ms),
+    });
   }
 
   onCrash(listener: (instance: string, reason: string) => void): void {
@@ -93,6 +101,16 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   /** `listener` hears of every group that the pool has let go. One listener. */
   onForget(listener: (group: string) => void): void {
     this.#onForget = listener;
+  }
+
+  /** `listener` hears of the processor time that instances use without a call. One listener. */
+  onIdleCpu(listener: (function_of: Pick<IdleGroup, "tenant_id" | "function_name">, used_ms: number) => void): void {
+    this.#onIdleCpu = listener;
+  }
+
+  /** Tells that listener what idle instances have used up to now. */
+  countIdleCpu(): void {
+    this.#idle.count();
   }
 
   /** Where handlers with `api_access` reach the API. Before the first call. */
@@ -151,6 +169,8 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     this.#engine.weigh(instance, 1);
     try {
       this.#hold(instance, group === null ? null : this.#bindings.adopt(adopted, group));
+      const record = group === null ? null : this.#bindings.recordOf(group);
+      if (record !== null) this.#idle.ended(instance.id, this.#idleGroup(instance, record));
     } catch (error) {
       this.#hold(instance, null);
       this.#log.warn("lost an instance of the previous daemon", { instance: instance.id, error: errorText(error) });
@@ -233,7 +253,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       return { ending, handler_ms: this.#clock.monotonicMs() - begun_ms, reuse: false, idle: IDLE };
     } finally {
       cancel();
-      this.#end(held, record.tenant_id);
+      this.#end(held, record);
       if (token !== null) {
         this.#tokens.revoke(token);
         if (--held.api_count === 0) this.#api_tenants.delete(instance.address);
@@ -278,6 +298,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     // Nobody asks again: what could not be removed is for the engine's reaper.
     this.#instances.delete(id);
     this.#weights.forget(id);
+    this.#idle.forget(id);
     try {
       await this.#engine.remove(held.instance);
     } finally {
@@ -311,21 +332,42 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
 
   /** A handler that is being loaded draws on the processor's share of its tenant, as calls do. */
   async #load(held: Held, group: string, binding: Promise<Bound>): Promise<Bound> {
-    const tenant_id = this.#bindings.tenantOf(group);
-    this.#begin(held, tenant_id);
+    const record = this.#bindings.recordOf(group);
+    invariant(record !== null, `group ${group} has a version`);
+    this.#begin(held, record.tenant_id);
     try {
       return await this.#settle(held, binding);
     } finally {
-      this.#end(held, tenant_id);
+      this.#end(held, record);
     }
   }
 
   #begin(held: Held, tenant_id: string): void {
-    if (held.running_count++ === 0) this.#weights.began(tenant_id, held.instance.id);
+    if (held.running_count++ > 0) return;
+    const { id } = held.instance;
+    this.#idle.began(id);
+    this.#weights.began(tenant_id, id);
   }
 
-  #end(held: Held, tenant_id: string): void {
-    if (--held.running_count === 0) this.#weights.ended(tenant_id, held.instance.id);
+  #end(held: Held, record: FunctionRecord): void {
+    if (--held.running_count > 0) return;
+    const { instance } = held;
+    // Removal is under way.
+    const isHeld = this.#instances.get(instance.id) === held;
+    if (isHeld && mayWorkIdle(instance, record)) this.#idle.ended(instance.id, this.#idleGroup(instance, record));
+    else this.#weights.ended(record.tenant_id, instance.id);
+  }
+
+  #idleGroup(instance: Instance, { tenant_id, name, cpu_limit_percent }: FunctionRecord): IdleGroup {
+    return {
+      tenant_id,
+      function_name: name,
+      usedMs: () => this.#engine.cpuUsedMs(instance),
+      limit: (isIdle) => {
+        const idle_percent = Math.min(cpu_limit_percent ?? Number.POSITIVE_INFINITY, LIMITS.idle_cpu_percent);
+        this.#engine.setQuota(instance, isIdle ? idle_percent : cpu_limit_percent);
+      },
+    };
   }
 
   async #settle(held: Held, binding: Promise<Bound>): Promise<Bound> {
@@ -338,6 +380,11 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
 /** True for an instance whose handler is being loaded, or could not be: the end of its process is no crash. */
 function isFaulty(bound: Held["bound"]): boolean {
   return bound instanceof Promise || (bound !== null && bound.fault !== null);
+}
+
+/** False for an instance in which minit alone is left after a call. */
+function mayWorkIdle({ resident }: Instance, { cleanup_on_exit }: FunctionRecord): boolean {
+  return resident !== null || !cleanup_on_exit;
 }
 
 function startTimings({ timings, resident }: Instance): Partial<InvocationTimings> {
