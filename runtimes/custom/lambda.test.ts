@@ -39,7 +39,7 @@ def post(path, value, headers={}):
     return urllib.request.urlopen(request).status
 def handler(event, id):
     if event == "fail": raise KeyError("no such thing")
-    if event == "env": return {name: value for name, value in os.environ.items() if "LAMBDA" in name or name in ("_HANDLER", "TZ")}
+    if event == "env": return {name: value for name, value in os.environ.items() if name.startswith("AWS_") or "LAMBDA" in name or name in ("_HANDLER", "TZ")}
     return {"event": event, "id": id}
 def loop():
     while True:
@@ -157,6 +157,9 @@ describe("the Runtime API", () => {
       AWS_LAMBDA_FUNCTION_NAME: "hello",
       AWS_LAMBDA_FUNCTION_VERSION: "3",
       AWS_LAMBDA_FUNCTION_MEMORY_SIZE: "256",
+      AWS_REGION: "local",
+      AWS_DEFAULT_REGION: "local",
+      AWS_EXECUTION_ENV: "AWS_Lambda_Image",
     });
     expect((await adapter.call('"headers"', { deadline_ms })).content).toMatchObject({
       "lambda-runtime-deadline-ms": String(deadline_ms),
@@ -164,6 +167,25 @@ describe("the Runtime API", () => {
       "lambda-runtime-trace-id": "Root=1-0af76519-16cd43dd8448eb211c80319c;Parent=b7ad6b7169203331;Sampled=1",
       traceparent: expect.stringMatching(/^00-0af7/),
     });
+  });
+
+  it.each([
+    ["main.py app.handler", "app.handler"],
+    ["python3 main.py  src/app.handler ", "src/app.handler"],
+    ["./main.py", "./main.py"],
+    [`cd . && exec python3 main.py "app.handler"`, "app.handler"],
+    ["python3 main.py 'app.handler'", "app.handler"],
+  ])("names the handler of the command line %j", async (line, handler) => {
+    const adapter = await start({ "main.py": PYTHON });
+    expect(await adapter.bind(line, LAMBDA)).toMatchObject({ status: "returned" });
+    expect((await adapter.call('"env"')).content).toMatchObject({ _HANDLER: handler });
+  });
+
+  it("leaves variables to the version that sets them", async () => {
+    const adapter = await start({ "main.py": PYTHON });
+    const environment = { _HANDLER: "own.handler", AWS_REGION: "eu-central-1", AWS_EXECUTION_ENV: "" };
+    await adapter.bind("main.py app.handler", { ...LAMBDA, environment });
+    expect((await adapter.call('"env"')).content).toMatchObject(environment);
   });
 
   it("hands out calls to several clients at a time", async () => {

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "adapter-lambda.h"
 #include "proc.h"
 
 enum {
@@ -79,6 +80,38 @@ static bool read_environment(struct text environment) {
   return true;
 }
 
+static bool is_file(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISREG(info.st_mode);
+}
+
+/* Sets the path of the version's `bootstrap`. Returns true if that file is the program. */
+static bool has_bootstrap(const struct setup *setup, char path[PATH_MAX]) {
+  snprintf(path, PATH_MAX, "%s/bootstrap", setup->code);
+  return setup->is_lambda && is_file(path);
+}
+
+/*
+ * Sets `_HANDLER`: the handler, which a bootstrap reads; without one the last word of the command line, less its quotes, as
+ * in `npx aws-lambda-ric index.handler`, where a container image has it as its last argument.
+ */
+static bool add_handler_name(const struct setup *setup, const char *handler) {
+  static const char SPACES[] = " \t\r\n", QUOTES[] = "\"'";
+  char path[PATH_MAX];
+  if (has_bootstrap(setup, path)) return set_default("_HANDLER", handler);
+  char *line = strdup(handler), *last = NULL;
+  if (line == NULL) return false;
+  for (char *rest = line, *word; (word = strsep(&rest, SPACES)) != NULL;) {
+    if (*word != 0) last = word;
+  }
+  size_t len = last == NULL ? 0 : strlen(last);
+  bool is_quoted = len >= 2 && strchr(QUOTES, last[0]) != NULL && last[len - 1] == last[0];
+  if (is_quoted) last[len - 1] = 0;
+  bool made = set_default("_HANDLER", last == NULL ? "" : last + is_quoted);
+  free(line);
+  return made;
+}
+
 static bool add_lambda(const struct setup *setup, const char *handler) {
   char name[256], number[32], text[512];
   json_copy(json_member(setup->head, "function_name"), name, sizeof name);
@@ -88,7 +121,9 @@ static bool add_lambda(const struct setup *setup, const char *handler) {
   made = made && set_default("AWS_LAMBDA_FUNCTION_VERSION", number) && set_default("AWS_LAMBDA_FUNCTION_NAME", name);
   snprintf(text, sizeof text, "/aws/lambda/%s", name);
   made = made && set_default("AWS_LAMBDA_LOG_GROUP_NAME", text) && set_default("AWS_LAMBDA_LOG_STREAM_NAME", number);
-  made = made && set_default("AWS_LAMBDA_INITIALIZATION_TYPE", "on-demand") && set_default("_HANDLER", handler);
+  made = made && set_default("AWS_LAMBDA_INITIALIZATION_TYPE", "on-demand") && add_handler_name(setup, handler);
+  made = made && set_default("AWS_REGION", LAMBDA_REGION) && set_default("AWS_DEFAULT_REGION", LAMBDA_REGION);
+  made = made && set_default("AWS_EXECUTION_ENV", "AWS_Lambda_Image");
   made = made && set_default("LAMBDA_TASK_ROOT", setup->code) && set_default("LAMBDA_RUNTIME_DIR", setup->code);
   if (setup->concurrency > 1) {
     snprintf(number, sizeof number, "%d", setup->concurrency);
@@ -118,11 +153,6 @@ static bool is_plain(const char *line) {
   }
   size_t first = strcspn(line + strspn(line, " \t"), " \t");
   return memchr(line + strspn(line, " \t"), '=', first) == NULL;
-}
-
-static bool is_file(const char *path) {
-  struct stat info;
-  return stat(path, &info) == 0 && S_ISREG(info.st_mode);
 }
 
 /* Reads the #! line of a file as execve(2) does: the interpreter, and what follows as one argument, "" for none. */
@@ -196,8 +226,7 @@ static bool add_bootstrap(const struct setup *setup, const char *path, char *why
 
 static bool add_words(const struct setup *setup, const char *handler, char *why, size_t size) {
   char path[PATH_MAX];
-  snprintf(path, sizeof path, "%s/bootstrap", setup->code);
-  if (setup->is_lambda && is_file(path)) return add_bootstrap(setup, path, why, size);
+  if (has_bootstrap(setup, path)) return add_bootstrap(setup, path, why, size);
   return is_plain(handler) ? add_plain(setup, handler, why, size) : add_shell(handler);
 }
 

@@ -163,7 +163,7 @@ static void trace_of(const char *parent, char *out, size_t size) {
 static bool make_event(struct client *k, struct call *c) {
   char name[256], arn[384], parent[64], trace[128];
   json_copy(json_member(function_head, "function_name"), name, sizeof name);
-  snprintf(arn, sizeof arn, "arn:aws:lambda:local:000000000000:function:%s:%lu", name,
+  snprintf(arn, sizeof arn, "arn:aws:lambda:" LAMBDA_REGION ":000000000000:function:%s:%lu", name,
            json_number(json_member(function_head, "version"), 0));
   json_copy(json_member(c->head, "traceparent"), parent, sizeof parent);
   trace_of(parent, trace, sizeof trace);

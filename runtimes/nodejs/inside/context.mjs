@@ -77,6 +77,40 @@ export class Context {
     return this.#head.api ?? null;
   }
 
+  // The names of AWS Lambda, with its types: numbers of the function are strings.
+
+  get awsRequestId() {
+    return this.invocation_id;
+  }
+
+  get functionName() {
+    return this.function_name;
+  }
+
+  get functionVersion() {
+    return String(this.version);
+  }
+
+  get memoryLimitInMB() {
+    return String(this.memory_limit_mb);
+  }
+
+  get invokedFunctionArn() {
+    return `arn:aws:lambda:local:000000000000:function:${this.function_name}:${this.version}`;
+  }
+
+  get logGroupName() {
+    return `/aws/lambda/${this.function_name}`;
+  }
+
+  get logStreamName() {
+    return this.functionVersion;
+  }
+
+  getRemainingTimeInMillis() {
+    return this.remaining_ms();
+  }
+
   /** The runtime calls it at the deadline. */
   expire() {
     this.#isLate = true;

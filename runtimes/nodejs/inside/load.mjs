@@ -2,6 +2,7 @@
 import { statSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
+import { withCallback } from "./callback.mjs";
 import { loadCompiled } from "./compiled.mjs";
 import { RuntimeError } from "./errors.mjs";
 
@@ -83,5 +84,6 @@ export async function load(head, cache, { code_directory, scratch }) {
   process.argv = [process.execPath, path];
   const options = { isWanted: head.code_cache === true, parent: scratch, memory_limit_mb: head.memory_limit_mb };
   const { loaded, made } = await loadCompiled(() => imported(path, head, code_directory), cache, options);
-  return { handler: handlerOf(loaded, file, name), code_cache: made };
+  const handler = handlerOf(loaded, file, name);
+  return { handler: handler.length > 2 ? withCallback(handler) : handler, code_cache: made };
 }

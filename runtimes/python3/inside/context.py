@@ -40,6 +40,37 @@ class Context:
     def remaining_ms(self):
         return max(0, int(self._head["deadline_ms"] - time.time() * 1000))
 
+    # The names of AWS Lambda, with its types: numbers of the function are strings.
+
+    @property
+    def aws_request_id(self):
+        return self._head["invocation_id"]
+
+    @property
+    def function_version(self):
+        return str(self.version)
+
+    @property
+    def memory_limit_in_mb(self):
+        return str(self.memory_limit_mb)
+
+    @property
+    def invoked_function_arn(self):
+        return f"arn:aws:lambda:local:000000000000:function:{self.function_name}:{self.version}"
+
+    @property
+    def log_group_name(self):
+        return f"/aws/lambda/{self.function_name}"
+
+    @property
+    def log_stream_name(self):
+        return self.function_version
+
+    client_context = identity = None  # Only AWS's own clients send them.
+
+    def get_remaining_time_in_millis(self):
+        return self.remaining_ms()
+
     @property
     def trace(self):
         return {"traceparent": self._head["traceparent"], "tracestate": self._head.get("tracestate")}

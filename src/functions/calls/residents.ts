@@ -78,12 +78,14 @@ class Output implements CallListener {
 
 type Texts = Pick<Ending, "stdout" | "stderr" | "stdout_truncated" | "stderr_truncated">;
 
-/** The message of a failure that the process reports. */
+/** The message of a failure that the process reports: its type alone if it says no more. Never empty. */
 function reported(content: Buffer): string {
   try {
     const { type, message } = JSON.parse(content.toString()) as Partial<ErrorContent>;
+    const name = String(type ?? "").trim() || "Error";
     const text = String(message ?? "");
-    return messageText(type === undefined || type === "Error" ? text : `${type}: ${text}`.replace(/: $/, ""));
+    if (text.trim() === "") return messageText(name);
+    return messageText(name === "Error" ? text : `${name}: ${text}`);
   } catch {
     return messageText(`the handler failed with an unreadable error: ${content.toString("utf8", 0, 200)}`);
   }

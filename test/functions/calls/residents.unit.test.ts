@@ -9,6 +9,7 @@ const TIMED_OUT = 1;
 const CANCELLED = 32;
 const SERVE_ID = 1;
 const RETURNED = 0;
+const FAILED = 1;
 const LATE = 2;
 
 // biome-ignore lint/suspicious/noExplicitAny: only what the function reads.
@@ -39,11 +40,11 @@ function served() {
   });
   return {
     endings,
-    result: (id: number, flags: number, status = RETURNED) => {
+    result: (id: number, flags: number, status = RETURNED, content = "") => {
       const body = Buffer.alloc(16);
       body.writeUInt32LE(flags, 0);
       body.writeUInt32LE(status, 4);
-      resident.frame(FRAME.CALL_RESULT, id, body);
+      resident.frame(FRAME.CALL_RESULT, id, Buffer.concat([body, Buffer.from(content)]));
     },
     exit: (exit_code: number, signal: number, flags: number) => {
       const body = Buffer.alloc(44);
@@ -77,4 +78,20 @@ it("the others failed where the process ended by itself, after a late call that 
   exit(5, 0, 0);
   const failure = ["failed", "the process of the instance exited with 5"];
   expect(await Promise.all(endings)).toEqual([failure, TIMEOUT, failure]);
+});
+
+it.each([
+  [{ type: "Error", message: "" }, "Error"],
+  [{ type: "KeyError", message: " " }, "KeyError"],
+  [{ type: "", message: "" }, "Error"],
+  [{ type: "  ", message: "no" }, "no"],
+  [{ message: "" }, "Error"],
+  [{}, "Error"],
+  [{ type: "Error", message: "no" }, "no"],
+  [{ type: "TypeError", message: "no" }, "TypeError: no"],
+  [null, "the handler failed with an unreadable error: null"],
+])("a failure of %j is recorded as %j", async (content, text) => {
+  const { endings, result } = served();
+  for (const id of [2, 3, 4]) result(id, 0, FAILED, JSON.stringify(content));
+  expect(await endings[0]).toEqual(["failed", text]);
 });
