@@ -123,7 +123,6 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     "src/base/tenant-limits.ts",
     "@balena/dockerignore",
     "commander",
-    "ignore",
     "smol-toml",
     "ws",
     "yocto-spinner",

@@ -37,6 +37,8 @@ const FOR_START = [
 
 /** @type {readonly SystemPackage[]} */
 const FOR_TEST = [
+  // The rules of .gitignore are held against it.
+  { name: "git", command: "git" },
   // The bundle that the bench compares with; the dynamic busybox would not run in it.
   { name: "busybox-static", file: "/var/lib/dpkg/info/busybox-static.list" },
   // The page is tested in it.

@@ -162,6 +162,24 @@ describe("hearth deploy", () => {
     });
   });
 
+  it("names the rule that left out the handler's file", async () => {
+    const built = toml("left").replace("index.mjs", "dist/index.mjs");
+    folder("left", { "hearth.toml": built, ".gitignore": "x\ndist\n", "dist/index.mjs": returns("1"), "a.js": "" });
+    const refused = await hearth("deploy", "left");
+    expect(refused).toMatchObject({ code: 1, out: "" });
+    expect(refused.err).toContain("handler: the code has no file 'dist/index.mjs' [INVALID_ARGUMENT]\n");
+    const hint = "  .gitignore:2 ('dist') leaves out 'dist/index.mjs'; to keep it, write '!/dist' into .hearthignore\n";
+    expect(refused.err).toContain(hint);
+    folder("left", { ".hearthignore": "!/dist\n" });
+    expect((await hearth("deploy", "left")).code).toBe(0);
+    // A command that exists, with a file that does not: only the start shows it.
+    const server = 'function = "served"\nruntime = "custom"\nhandler = "python3 ./server.py"\n[smoke]\n';
+    folder("served", { "hearth.toml": server, ".hearthignore": "*.py\n", "server.py": "", "a.txt": "" });
+    const failed = await hearth("deploy", "served");
+    expect(failed.err).toContain("[HANDLER_FAILED]");
+    expect(failed.err).toContain("  .hearthignore:1 ('*.py') leaves out 'server.py'; to keep it, change that line\n");
+  });
+
   it("activates a version only if its smoke call succeeds", async () => {
     const handler = "export const handler = ({ n }) => { if (n > 1) throw new Error('n is ' + n); return n; };\n";
     folder("smoke", { "hearth.toml": toml("smoke", "[smoke]\npayload = { n = 1 }\n"), "index.mjs": handler });

@@ -7,8 +7,9 @@ import { afterAll, describe, expect, it } from "vitest";
 import { z } from "zod";
 import { RUNTIMES, runtimeOf } from "../../runtimes/index.ts";
 import { LIMITS } from "../../src/base/limits.ts";
+import { scanContext } from "../../src/cli/project/build-context.ts";
 import { changesOf } from "../../src/cli/project/diff.ts";
-import { checkSize, scan } from "../../src/cli/project/files.ts";
+import { checkSize, ruleAgainst, scan } from "../../src/cli/project/files.ts";
 import { SCHEMA_PATH } from "../../src/cli/project/init.ts";
 import { BUILD_KEYS, OWN_KEYS, SENT_KEYS, SMOKE_KEYS } from "../../src/cli/project/keys.ts";
 import { readProject } from "../../src/cli/project/project.ts";
@@ -34,6 +35,11 @@ function folder(files: Readonly<Record<string, string>>): string {
     mkdirSync(path.endsWith("/") ? join(root, path) : dirname(join(root, path)), { recursive: true });
     if (!path.endsWith("/")) writeFileSync(join(root, path), content);
   }
+  return root;
+}
+
+function withBuildFile(root: string): string {
+  writeFileSync(join(root, "Dockerfile"), "FROM scratch\n");
   return root;
 }
 
@@ -247,19 +253,49 @@ describe("the code of a folder", () => {
     expect(paths(folder({ ".hearthignore": "!.env\n", ".env": "A=1", ".env.local": "" }))).toEqual([".env"]);
   });
 
-  it("agrees with git on the rules of .gitignore", () => {
-    const rules = "*.o\n!x.o\n/only-top\nmid/dle\ndeep/**/end\n\\#name\nsp ace\n[ab].txt\n";
-    const files = ["a.o", "x.o", "only-top", "s/only-top", "mid/dle", "s/mid/dle", "deep/a/b/end", "deep/end", "#name"];
+  it("keeps nothing below a folder that a rule leaves out, as git does", () => {
+    const files = { "build/keep.js": "", "a.js": "" };
+    expect(paths(folder({ ...files, ".gitignore": "build/\n!build/keep.js\n" }))).toEqual(["a.js"]);
+    expect(paths(folder({ ...files, ".hearthignore": "build/\n!build/keep.js\n" }))).toEqual(["a.js"]);
+    expect(paths(folder({ ...files, ".hearthignore": "BUILD/\n*.JS\n" }))).toEqual(["a.js", "build", "build/keep.js"]);
+  });
+
+  it("is refused for a name or a link that is not UTF-8, unless a rule leaves it out", () => {
+    const bytes = (root: string, path: string) => Buffer.concat([Buffer.from(`${root}/`), Buffer.from(path, "latin1")]);
+    const hint = "rename it, or name it in .hearthignore";
+    for (const path of ["caf\xe9.js", "d\xff/", "ok\xe9/x.js"]) {
+      const root = folder({ "a.js": "" });
+      mkdirSync(path.endsWith(".js") ? bytes(root, path.replace(/[^/]*$/, "")) : bytes(root, path), {
+        recursive: true,
+      });
+      if (path.endsWith(".js")) writeFileSync(bytes(root, path), "");
+      const shown = path.split("/")[0]?.replace("\xe9", "\\xe9").replace("\xff", "\\xff");
+      const refused = expect.objectContaining({ message: `name is not UTF-8: ${shown}`, hint });
+      expect(() => scan(root)).toThrow(refused);
+      expect(() => scanContext(withBuildFile(root), null, root)).toThrow(/^name is not UTF-8: /);
+      writeFileSync(join(root, ".hearthignore"), "*[!a-z.]*\nDockerfile\n");
+      expect(paths(root)).toEqual(["a.js"]);
+    }
+    const root = folder({ "a.js": "" });
+    symlinkSync(Buffer.from("x\xe9", "latin1"), join(root, "link"));
+    expect(() => scan(root)).toThrow(
+      expect.objectContaining({ message: "target of a link is not UTF-8: x\\xe9", hint }),
+    );
+    expect(() => scanContext(withBuildFile(root), null, root)).toThrow(/^target of a link is not UTF-8: /);
+  });
+
+  it("names the rule that leaves out a path, or a folder above it", () => {
     const root = folder({
-      ".gitignore": rules,
-      ...Object.fromEntries([...files, "sp ace", "a.txt", "c.txt", "s/x.o"].map((file) => [file, ""])),
+      ".gitignore": "# comment\ndist/\n*.log\n",
+      "dist/a/x.js": "",
+      "b.log": "",
+      ".env": "",
+      "c.js": "",
     });
-    const git = (...args: string[]) => spawnSync("git", args, { cwd: root, encoding: "utf8" });
-    if (git("init", "-q").status !== 0) return;
-    const kept = git("ls-files", "-z", "--others", "--exclude-standard").stdout.split("\0");
-    const wanted = kept.filter((file) => file !== "" && file !== ".gitignore");
-    const own = scan(root).entries.filter(({ type }) => type === "file");
-    expect(own.map(({ path }) => path).sort()).toEqual(wanted.sort());
+    expect(ruleAgainst(root, "dist/a/x.js")).toEqual({ file: ".gitignore", line: 2, text: "dist/", path: "dist" });
+    expect(ruleAgainst(root, "b.log")).toMatchObject({ line: 3, path: "b.log" });
+    expect(ruleAgainst(root, ".env")).toMatchObject({ file: null, path: ".env" });
+    for (const path of ["c.js", "missing.log", "c.js/x"]) expect(ruleAgainst(root, path)).toBeNull();
   });
 
   it("follows no link: one inside of the folder stays a link, one that leads out is refused", () => {

@@ -154,6 +154,7 @@ describe("system packages", () => {
     expect(forStart).not.toContain("busybox-static");
     const forTest = [
       ...forStart,
+      "git",
       "busybox-static",
       "chromium",
       "docker-registry",

@@ -2,13 +2,14 @@
  * The files of a folder that a build may copy, as they are: modes, times and links too. `.dockerignore` leaves files out, but
  * never itself and the build file. No link is followed.
  */
-import { lstatSync, readdirSync, readFileSync, readlinkSync, type Stats } from "node:fs";
+import { lstatSync, readFileSync, readlinkSync, type Stats } from "node:fs";
 import { isAbsolute, join, relative, resolve, sep } from "node:path";
 import dockerignore from "@balena/dockerignore";
 import { LIMITS } from "../../base/limits.ts";
 import { visible } from "../output/text.ts";
 import { bytes } from "../output/time.ts";
 import { usage } from "../session/failure.ts";
+import { checkedText, namesIn, placeIn, textOf } from "./file-names.ts";
 import type { PackedEntry } from "./tar-writer.ts";
 
 /** Build files that are taken unasked, the first one that is there. */
@@ -55,7 +56,7 @@ export function scanContext(root: string, buildfile: string | null, directory: s
   return { root, buildfile_path, size_bytes, ...found };
 }
 
-function statOf(path: string): Stats | undefined {
+function statOf(path: string | Buffer): Stats | undefined {
   return lstatSync(path, { throwIfNoEntry: false });
 }
 
@@ -97,27 +98,22 @@ interface Place {
   readonly kept: ReadonlySet<string>;
 }
 
+const ADVICE = `rename it, or name it in ${IGNORE_FILE}`;
+const UNREADABLE = `name it in ${IGNORE_FILE} if the build does not need it`;
+
+/** `base` has one character for each byte. */
 function walk(found: { entries: PackedEntry[]; skipped: string[] }, place: Place, base: string): void {
   const { root, rules, kept } = place;
-  for (const name of namesIn(join(root, base), base)) {
-    const path = base === "" ? name : `${base}/${name}`;
-    const stat = statOf(join(root, path));
+  for (const name of namesIn(root, base, UNREADABLE)) {
+    const below = base === "" ? name : `${base}/${name}`;
+    const stat = statOf(placeIn(root, below));
     // Removed since the folder was read.
     if (stat === undefined) continue;
+    const path = textOf(below);
     const isIgnored = !kept.has(path) && rules.isIgnored(path);
-    if (!isIgnored) add(found, root, path, stat);
+    if (!isIgnored) add(found, root, checkedText(below, "name", ADVICE), stat);
     const mayHold = !isIgnored || rules.hasExceptions || [...kept].some((one) => one.startsWith(`${path}/`));
-    if (stat.isDirectory() && mayHold) walk(found, place, path);
-  }
-}
-
-function namesIn(folder: string, base: string): string[] {
-  try {
-    return readdirSync(folder).sort();
-  } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException;
-    if (code === "ENOENT" && base !== "") return [];
-    throw usage(`cannot read ${folder}: ${message}`, `name it in ${IGNORE_FILE} if the build does not need it`);
+    if (stat.isDirectory() && mayHold) walk(found, place, below);
   }
 }
 
@@ -132,7 +128,7 @@ function add(found: { entries: PackedEntry[]; skipped: string[] }, root: string,
     type,
     isExecutable: type === "file" && (stat.mode & 0o100) !== 0,
     size_bytes: type === "file" ? stat.size : 0,
-    target: type === "link" ? readlinkSync(join(root, path)) : "",
+    target: type === "link" ? checkedText(readlinkSync(join(root, path), "latin1"), "target of a link", ADVICE) : "",
     mode: stat.mode & 0o7777,
     mtime_seconds: Math.max(0, Math.floor(stat.mtimeMs / 1_000)),
   });

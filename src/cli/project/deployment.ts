@@ -6,6 +6,7 @@ import type { Format } from "../output/terminal.ts";
 import { shellWord, visible } from "../output/text.ts";
 import { readInput } from "../session/input.ts";
 import type { Session } from "../session/session.ts";
+import { withRuleAgainst } from "./left-out.ts";
 import type { Described, Project, ProjectFunction } from "./project.ts";
 
 export type Deployed = ResponseOf<"POST /api/functions/deployments">;
@@ -20,7 +21,10 @@ export interface DeploymentOptions {
   readonly isDryRun?: boolean;
 }
 
-/** Requests the deployment. A refusal of a field becomes a failure that names its line, except for --json. */
+/**
+ * Requests the deployment. A refusal of a field becomes a failure that names its line, except for --json; one of a handler
+ * also names the rule that left out its file.
+ */
 export async function deployProject(
   session: Session,
   project: Project,
@@ -38,7 +42,7 @@ export async function deployProject(
   try {
     return await client.request("POST /api/functions/deployments", { body: { functions, dry_run: isDryRun } });
   } catch (error) {
-    throw session.flags.json === true ? error : project.refusal(error);
+    throw session.flags.json === true ? error : withRuleAgainst(session, project, error);
   }
 }
 

@@ -2,13 +2,14 @@
  * The files of a folder that are its code, in a fixed order. No link is followed: one that leads out of the folder is refused,
  * every other stays a link.
  */
-import { type BigIntStats, lstatSync, readdirSync, readFileSync, readlinkSync } from "node:fs";
+import { type BigIntStats, lstatSync, readFileSync, readlinkSync } from "node:fs";
 import { join, posix } from "node:path";
 import { LIMITS } from "../../base/limits.ts";
 import { visible } from "../output/text.ts";
 import { bytes } from "../output/time.ts";
 import { usage } from "../session/failure.ts";
-import { GIT_IGNORE, HEARTH_IGNORE, IgnoreRules } from "./ignore-rules.ts";
+import { checkedText, namesIn, placeIn, textOf } from "./file-names.ts";
+import { GIT_IGNORE, HEARTH_IGNORE, IgnoreRules, type LeftOut } from "./ignore-rules.ts";
 
 export interface CodeEntry {
   /** Relative to the root, with slashes. */
@@ -59,41 +60,63 @@ export function checkSize({ root, entries, size_bytes }: Code): void {
   }
 }
 
-const byName = (one: string, other: string) => (one < other ? -1 : one > other ? 1 : 0);
+const ADVICE = "rename it, or name it in .hearthignore";
 
+/** `base` and the paths below it have one character for each byte. */
 function walk(found: Found, base: string, above: IgnoreRules): void {
-  const folder = join(found.root, base);
-  const names = listed(folder, base).sort(byName);
-  const ownText = (name: string) => (names.includes(name) ? textOf(join(folder, name)) : null);
-  const rules = above.with(base, ownText(HEARTH_IGNORE), ownText(GIT_IGNORE));
+  const names = namesIn(found.root, base);
+  const rules = rulesIn(found.root, base, above, names);
   for (const name of names) {
     const path = base === "" ? name : `${base}/${name}`;
-    const stat = lstatSync(join(folder, name), { throwIfNoEntry: false, bigint: true });
+    const stat = lstatSync(placeIn(found.root, path), { throwIfNoEntry: false, bigint: true });
     // Removed since the folder was read.
-    if (stat === undefined || rules.isIgnored(path, stat.isDirectory())) continue;
-    add(found, path, stat);
+    if (stat === undefined || rules.leavesOut(path, stat.isDirectory()) !== null) continue;
+    add(found, checkedText(path, "name", ADVICE), stat);
     if (stat.isDirectory()) walk(found, path, rules.inFolder(path));
   }
 }
 
-function listed(folder: string, base: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException;
-    if (code === "ENOENT" && base !== "") return [];
-    throw usage(`cannot read ${folder}: ${message}`);
+function rulesIn(root: string, base: string, above: IgnoreRules, names: readonly string[]): IgnoreRules {
+  const folder = placeIn(root, base).toString();
+  const ownText = (name: string) => (names.includes(name) ? rulesText(join(folder, name)) : null);
+  return above.with(base, ownText(HEARTH_IGNORE), ownText(GIT_IGNORE));
+}
+
+/** A rule as text, and the path that it leaves out: the one asked for, or a folder above it. */
+export interface RuleAgainst extends LeftOut {
+  readonly path: string;
+}
+
+/** The rule that leaves out a path, relative to the root; null: none does, or there is no such file. */
+export function ruleAgainst(root: string, path: string): RuleAgainst | null {
+  const parts = Buffer.from(path).toString("latin1").split("/");
+  let rules = IgnoreRules.none;
+  let base = "";
+  for (const part of parts) {
+    const at = base === "" ? part : `${base}/${part}`;
+    const stat = lstatSync(placeIn(root, at), { throwIfNoEntry: false });
+    if (stat === undefined) return null;
+    rules = rulesIn(root, base, rules, namesIn(root, base));
+    const rule = rules.leavesOut(at, stat.isDirectory());
+    if (rule !== null) {
+      const { file, line, text } = rule;
+      return { file: file === null ? null : textOf(file), line, text: textOf(text), path: textOf(at) };
+    }
+    if (!stat.isDirectory()) return null;
+    rules = rules.inFolder(at);
+    base = at;
   }
+  return null;
 }
 
 /** Rules are a few lines; a folder or a link of that name has none. */
-function textOf(file: string): string | null {
+function rulesText(file: string): string | null {
   const stat = lstatSync(file, { throwIfNoEntry: false });
   if (stat?.isFile() !== true) return null;
   if (stat.size > LIMITS.cli_project_bytes_max) {
     throw usage(`${file} is too large (limit ${LIMITS.cli_project_bytes_max} bytes)`);
   }
-  return readFileSync(file, "utf8");
+  return readFileSync(file, "latin1");
 }
 
 function add(found: Found, path: string, stat: BigIntStats): void {
@@ -119,7 +142,7 @@ function add(found: Found, path: string, stat: BigIntStats): void {
 }
 
 function checkedTarget(root: string, path: string): string {
-  const target = readlinkSync(join(root, path));
+  const target = checkedText(readlinkSync(join(root, path), "latin1"), "target of a link", ADVICE);
   const leads = posix.normalize(posix.join(posix.dirname(path), target));
   if (!target.startsWith("/") && leads !== ".." && !leads.startsWith("../")) return target;
   throw usage(

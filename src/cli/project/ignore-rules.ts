@@ -1,9 +1,9 @@
 /**
- * Rules that select the files of a folder that are code. `.hearthignore` decides first, then `.gitignore`, each also in the folders below and with
- * the syntax of gitignore; then what is never code. Dependencies (`node_modules`, `site-packages`) are code although
- * projects name them in .gitignore.
+ * Rules that select the files of a folder that are code. `.hearthignore` decides first, then `.gitignore`, each also in the
+ * folders below and as git reads a .gitignore; then what is never code. Dependencies (`node_modules`, `site-packages`) are
+ * code although projects name them in .gitignore. Paths and texts have one character for each byte (latin1).
  */
-import ignore, { type Ignore } from "ignore";
+import { decidingPattern, type GitPattern, gitPatterns } from "./git-patterns.ts";
 import { NEVER_CODE } from "./never-code.ts";
 
 export const HEARTH_IGNORE = ".hearthignore";
@@ -12,14 +12,26 @@ export const GIT_IGNORE = ".gitignore";
 /** Folders of dependencies, in which no .gitignore counts: packages carry their own. */
 const DEPENDENCIES = /^(node_modules|site-packages)$/;
 
-const rulesOf = (text: string | readonly string[]): Ignore => ignore({ allowRelativePaths: true }).add(text);
-
-const DEFAULTS = rulesOf(NEVER_CODE);
+const DEFAULTS = gitPatterns(NEVER_CODE.join("\n"));
 
 interface RuleFile {
   /** Folder of the file, relative to the root. */
   readonly base: string;
-  readonly rules: Ignore;
+  readonly name: typeof HEARTH_IGNORE | typeof GIT_IGNORE;
+  readonly patterns: readonly GitPattern[];
+}
+
+/** Why a path is left out. */
+export interface LeftOut {
+  /** Path of the file of rules, relative to the root; null: what is never code. */
+  readonly file: string | null;
+  readonly line: number;
+  /** The line. */
+  readonly text: string;
+}
+
+interface Verdict extends LeftOut {
+  readonly isKept: boolean;
 }
 
 /** The rules in a folder. Immutable: a folder below has its own. */
@@ -37,24 +49,29 @@ export class IgnoreRules {
 
   /** The rules with those of a folder's own files; null: the folder has no such file. */
   with(base: string, own: string | null, git: string | null): IgnoreRules {
-    const added = (files: readonly RuleFile[], text: string | null) =>
-      text === null ? files : [{ base, rules: rulesOf(text) }, ...files];
-    return new IgnoreRules(added(this.#own, own), this.#git === null ? null : added(this.#git, git));
+    const added = (files: readonly RuleFile[], name: RuleFile["name"], text: string | null) =>
+      text === null ? files : [{ base, name, patterns: gitPatterns(text) }, ...files];
+    return new IgnoreRules(
+      added(this.#own, HEARTH_IGNORE, own),
+      this.#git === null ? null : added(this.#git, GIT_IGNORE, git),
+    );
   }
 
-  /** Returns true if a path below the folder is left out. */
-  isIgnored(path: string, isFolder: boolean): boolean {
+  /** Why a path in the folder is left out; null: it is not. The folders above the path are not left out. */
+  leavesOut(path: string, isFolder: boolean): LeftOut | null {
     const own = verdict(this.#own, path, isFolder);
-    if (own !== null) return own === "ignored";
+    if (own !== null) return own.isKept ? null : own;
     if (this.#git !== null && !isDependencies(path, isFolder)) {
-      if (verdict(this.#git, path, isFolder) === "ignored") return true;
+      const git = verdict(this.#git, path, isFolder);
+      if (git?.isKept === false) return git;
     }
-    return DEFAULTS.test(isFolder ? `${path}/` : path).ignored;
+    const never = decidingPattern(DEFAULTS, path, isFolder);
+    return never === null ? null : { file: null, line: never.line, text: never.text };
   }
 
   /** The rules of a folder that is not left out. A folder that .hearthignore keeps is kept whole. */
   inFolder(path: string): IgnoreRules {
-    const isKept = verdict(this.#own, path, true) === "kept" || isDependencies(path, true);
+    const isKept = verdict(this.#own, path, true)?.isKept === true || isDependencies(path, true);
     return isKept ? new IgnoreRules(this.#own, null) : this;
   }
 }
@@ -63,13 +80,14 @@ function isDependencies(path: string, isFolder: boolean): boolean {
   return isFolder && DEPENDENCIES.test(path.slice(path.lastIndexOf("/") + 1));
 }
 
-/** The nearest file with a rule for the path decides. */
-function verdict(files: readonly RuleFile[], path: string, isFolder: boolean): "ignored" | "kept" | null {
-  for (const { base, rules } of files) {
+/** The nearest file with a rule for the path itself decides, as in git: those above had their say on the folders. */
+function verdict(files: readonly RuleFile[], path: string, isFolder: boolean): Verdict | null {
+  for (const { base, name, patterns } of files) {
     const inside = base === "" ? path : path.slice(base.length + 1);
-    const { ignored, unignored } = rules.test(isFolder ? `${inside}/` : inside);
-    if (ignored) return "ignored";
-    if (unignored) return "kept";
+    const found = decidingPattern(patterns, inside, isFolder);
+    if (found === null) continue;
+    const file = base === "" ? name : `${base}/${name}`;
+    return { file, line: found.line, text: found.text, isKept: found.isNegative };
   }
   return null;
 }
