@@ -7,7 +7,7 @@ import { archive } from "./file-helper.ts";
 // biome-ignore lint/suspicious/noExplicitAny: answers as they came.
 type Json = any;
 
-export type File = Partial<TarEntry> & { readonly content?: string };
+export type File = Partial<TarEntry> & { readonly content?: string | Buffer };
 
 export class BuildUser {
   readonly #daemon: Daemon;

@@ -51,9 +51,9 @@ export const ENTRY: TarEntry = {
 };
 
 /** An archive of exactly these entries, each with its content. */
-export function archive(...entries: (Partial<TarEntry> & { readonly content?: string })[]): Buffer {
+export function archive(...entries: (Partial<TarEntry> & { readonly content?: string | Buffer })[]): Buffer {
   const parts = entries.flatMap(({ content = "", ...entry }) => {
-    const bytes = Buffer.from(content);
+    const bytes = typeof content === "string" ? Buffer.from(content) : content;
     return [tarHeader({ ...ENTRY, size: bytes.length, ...entry }), bytes, tarPadding(bytes.length)];
   });
   return Buffer.concat([...parts, tarEnd()]);

@@ -286,6 +286,7 @@ export class MountedImages implements Images {
 
   /** Keeps the layers of an image for as long as the caller needs them (G4). Rejects with NOT_FOUND. */
   async enterLayers(reference: string): Promise<EnteredImage<LayeredImage>> {
+    if (reference === SCRATCH_IMAGE) return { image: scratchImage(this.#options.scratch), leave: () => {} };
     const { images, files } = this.#options;
     const found = await this.find(reference);
     const leave = this.#hold(found.id, false);

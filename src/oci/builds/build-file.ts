@@ -2,7 +2,8 @@
  * A build file as instructions: logical lines, their keywords, flags and here-documents, as the reference of Dockerfiles has them.
  * instructions.ts interprets the instructions.
  *
- * B1. A line that ends with the escape character goes on in the next one. Comments and empty lines in between count for nothing.
+ * B1. A line that ends with one escape character goes on in the next one; two of them are that character. Comments and empty lines
+ *     in between count for nothing.
  * B2. Directives stand above everything else; of those, `escape` has an effect.
  * B3. The work grows with the length of the file and not with its square: the file is a tenant's, and this runs on the main thread.
  */
@@ -44,7 +45,8 @@ export interface BuildFile {
 const DIRECTIVE = /^#\s*([a-z][a-z0-9]*)\s*=\s*(\S+)\s*$/i;
 const WITH_FLAGS = new Set(["ADD", "COPY", "FROM", "HEALTHCHECK", "RUN"]);
 const WITH_DOCUMENTS = new Set(["ADD", "COPY", "RUN"]);
-const DOCUMENT = /^\d*<<(-?)(["']?)(\w+)\2$/;
+/** A here-document: any word behind `<<`, quoted or not, that has no `<` itself. */
+const DOCUMENT = /^\d*<<(-?)([^<]+)$/;
 const FLAG = /^--([a-z][a-z0-9-]*)(?:=([\s\S]*))?$/;
 
 /** Returns the refusal of a build file. */
@@ -70,6 +72,39 @@ export function splitWords(text: string, escape_char: string): string[] {
   }
   if (begin >= 0) words.push(text.slice(begin));
   return words;
+}
+
+/** The words of the JSON form; null: it is another form. */
+export function jsonOf(text: string): string[] | null {
+  if (!text.startsWith("[")) return null;
+  try {
+    const words: unknown = JSON.parse(text);
+    return Array.isArray(words) && words.every((word) => typeof word === "string") ? words : null;
+  } catch {
+    return null;
+  }
+}
+
+/** What a word says about the here-document that it begins; null: it begins none. */
+export function documentOf(
+  word: string,
+): { readonly name: string; readonly is_stripped: boolean; readonly is_expanded: boolean } | null {
+  const [, dash, rest = ""] = DOCUMENT.exec(word) ?? [];
+  const name = unquoted(rest);
+  return name === "" ? null : { name, is_stripped: dash === "-", is_expanded: name === rest };
+}
+
+/** A word without its quotes and backslashes, as the shell reads the name of a here-document. */
+function unquoted(word: string): string {
+  let [text, quote] = ["", ""];
+  for (let at = 0; at < word.length; at++) {
+    const char = word[at] ?? "";
+    if (char === "\\" && quote !== "'") text += word[++at] ?? "";
+    else if (char === quote) quote = "";
+    else if (quote === "" && (char === '"' || char === "'")) quote = char;
+    else text += char;
+  }
+  return text;
 }
 
 /** Reads a build file. Throws INVALID_ARGUMENT with the number of the line. */
@@ -139,8 +174,9 @@ class Reader {
     const begin = (this.#lines[this.#at] ?? "").trimStart();
     for (let line = begin; ; line = this.#lines[this.#at] ?? "") {
       this.#at++;
-      const trimmed = line.trimEnd();
-      if (!trimmed.endsWith(this.#escape_char)) {
+      const trimmed = line.replace(/[ \t]+$/, "");
+      const isEscaped = trimmed.endsWith(this.#escape_char.repeat(2));
+      if (!trimmed.endsWith(this.#escape_char) || isEscaped) {
         parts.push(line);
         return parts.join("");
       }
@@ -168,14 +204,15 @@ class Reader {
   }
 
   #documents(text: string, line: number): HereDocument[] {
-    if (text.startsWith("[")) return [];
+    if (jsonOf(text) !== null) return [];
     return splitWords(text, this.#escape_char).flatMap((word) => {
-      const [, dash, quote, name] = DOCUMENT.exec(word) ?? [];
-      return name === undefined ? [] : [this.#document(name, dash === "-", quote === "", line)];
+      const found = documentOf(word);
+      return found === null ? [] : [this.#document(found, line)];
     });
   }
 
-  #document(name: string, is_stripped: boolean, is_expanded: boolean, line: number): HereDocument {
+  #document(of: NonNullable<ReturnType<typeof documentOf>>, line: number): HereDocument {
+    const { name, is_stripped, is_expanded } = of;
     const [content, lines]: [string[], string[]] = [[], []];
     for (; this.#at < this.#lines.length; ) {
       const written = this.#lines[this.#at++] ?? "";

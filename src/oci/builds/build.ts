@@ -18,7 +18,7 @@ import type { MatchBudget } from "./glob.ts";
 import type { Base } from "./plan.ts";
 import { digestOfSource, type Ignored, matches, nothing, toBytes } from "./source-files.ts";
 import { isFileError, StageRoot } from "./stage-root.ts";
-import type { CopyStep, EvaluatedStage, Step } from "./stages.ts";
+import { type CopyStep, changesFiles, type EvaluatedStage, type Step } from "./stages.ts";
 
 export interface BuildParts {
   readonly engine: Engine;
@@ -142,7 +142,8 @@ export class Build {
       });
       if (root !== null) return { root, kept_count: count };
     }
-    if (stage.parent === null) return { root: await this.#make(stage.image_id, null), kept_count: 0 };
+    if (stage.parent === null || !changesFiles(stage.parent))
+      return { root: await this.#make(stage.image_id, null), kept_count: 0 };
     const parent = await this.#root(stage.parent);
     parent.closeFiles();
     return { root: await this.#make(stage.image_id, { root: parent.id }), kept_count: 0 };

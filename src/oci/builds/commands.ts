@@ -1,7 +1,7 @@
 /**
  * Commands of RUN: each in a container of its own, started for it and killed after it, with the isolation of every container.
  *
- * R1. Nothing of a command survives it but its files.
+ * R1. Nothing of a command survives it but its files: a script is in memory, and directories that were made for what is in memory go.
  * R2. Secrets lie on a tmpfs that ends with the container. A file elsewhere is a link to there, which is taken away again.
  */
 import { together } from "../../base/concurrency.ts";
@@ -10,12 +10,14 @@ import type { Egress } from "../../base/egress.ts";
 import { AppError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { ENGINE_FILES } from "../../base/mount-targets.ts";
+import { SCRATCH_IMAGE } from "../../base/scratch-image.ts";
 import type { ContainerSpec, Containers, FileSession } from "../../engine/ports.ts";
 import type { BuildLog } from "./build-log.ts";
 import type { BuildCache, HeldMount } from "./cache.ts";
 import { CACHE_KIND } from "./cache.ts";
 import { resolveOwner } from "./copier.ts";
-import { type RunMount, SECRETS } from "./mounts.ts";
+import { type RunMount, SCRIPT_FILE, SCRIPTS, SECRETS } from "./mounts.ts";
 import { absent } from "./source-files.ts";
 import { isFileError, type StageRoot } from "./stage-root.ts";
 import { digestOf, type RunStep } from "./stages.ts";
@@ -52,7 +54,8 @@ export async function runCommand(root: StageRoot, step: RunStep, options: Comman
   const secrets = step.mounts.filter((mount) => mount.type === "secret").filter((mount) => isGiven(mount, options));
   const files = secrets.filter(({ target }) => target !== null);
   const held: HeldMount[] = [];
-  const before = files.length === 0 ? null : await (await root.files()).stat(SECRETS.slice(1)).catch(absent);
+  const memory = [...(files.length > 0 ? [SECRETS] : []), ...(step.script === null ? [] : [SCRIPTS])];
+  const missing = await missingPlaces(root, memory);
   for (const { target } of files) await checkParents(await root.files(), target ?? "");
   if (step.user !== null) await checkUser(await root.files(), step.user);
   root.closeFiles();
@@ -60,19 +63,18 @@ export async function runCommand(root: StageRoot, step: RunStep, options: Comman
   signal.addEventListener("abort", stop, { once: true });
   try {
     signal.throwIfAborted();
-    const ended = await containers.start(await specOf(root, step, options, held, files.length > 0));
+    const ended = await containers.start(await specOf(root, step, options, held, memory));
     failpoint("oci.build.started");
     if (ended !== null) throw new AppError("START_FAILED", "the container of the build exited at once");
     signal.throwIfAborted();
-    if (files.length > 0) await placeSecrets(root, files, options);
+    if (memory.length > 0) await placeFiles(root, files, step.script, options);
     return await execute(root, step, secrets, options);
   } finally {
     signal.removeEventListener("abort", stop);
     try {
       await containers.kill(root.id);
     } finally {
-      const secretsGone = files.length > 0 ? [removeSecrets(root, files, before !== null)] : [];
-      await together(...held.map((mount) => mount.release()), ...secretsGone);
+      await together(...held.map((mount) => mount.release()), removePlaces(root, files, missing));
     }
   }
 }
@@ -112,7 +114,7 @@ async function specOf(
   step: RunStep,
   { cache, tenant_id, memory_mb, disk_mb, egress }: CommandOptions,
   held: HeldMount[],
-  hasSecrets: boolean,
+  memory: readonly string[],
 ): Promise<ContainerSpec> {
   const volumes: { id: string; target: string; kind: typeof CACHE_KIND }[] = [];
   for (const mount of step.mounts) {
@@ -145,7 +147,7 @@ async function specOf(
     volumes,
     gpu_count: 0,
     gpu_ids: [],
-    tmpfs: hasSecrets ? [SECRETS, ...tmpfs] : tmpfs,
+    tmpfs: [...memory, ...tmpfs],
   };
 }
 
@@ -185,14 +187,16 @@ async function execute(
 
 const text = (value: Uint8Array | undefined): string => Buffer.from(value ?? []).toString("utf8");
 
-/** Into the container, which runs: its tmpfs is nowhere else. */
-async function placeSecrets(
+/** Secrets and the script, into the container, which runs: its tmpfs is nowhere else. */
+async function placeFiles(
   root: StageRoot,
   files: readonly SecretMount[],
+  script: string | null,
   { containers, tenant_id, secrets }: CommandOptions,
 ): Promise<void> {
   const { session, close } = await containers.openFiles({ id: root.id, tenant_id, image_id: root.image_id });
   try {
+    if (script !== null) await session.write(SCRIPT_FILE.slice(1), Buffer.from(script), { mode: 0o755 });
     for (const { id, target, mode, uid, gid } of files) {
       const isDirect = target?.startsWith(`${SECRETS}/`) === true;
       const path = isDirect ? (target ?? "") : `${LINKED}/${id}`;
@@ -210,13 +214,30 @@ async function link(session: FileSession, target: string, path: string): Promise
   await session.symlink(target.slice(1), path);
 }
 
-/** R2. What a command put in their place stays. */
-async function removeSecrets(root: StageRoot, files: readonly SecretMount[], wasThere: boolean): Promise<void> {
+/** Paths that a start makes for what is in memory, and for files of every container where there is no image, the outer first. */
+async function missingPlaces(root: StageRoot, memory: readonly string[]): Promise<readonly string[]> {
+  const made = root.image_id === SCRATCH_IMAGE ? [...memory, ...ENGINE_FILES] : memory;
+  if (made.length === 0) return [];
+  const paths = made.flatMap((path) =>
+    path.split("/").flatMap((_part, i, parts) => parts.slice(1, i + 1).join("/") || []),
+  );
+  const session = await root.files();
+  const missing: string[] = [];
+  for (const path of new Set(paths)) if ((await session.stat(path).catch(absent)) === null) missing.push(path);
+  return missing;
+}
+
+/** R1, R2. What a command put in the place of a link stays, and so does a directory that is not empty. */
+async function removePlaces(root: StageRoot, files: readonly SecretMount[], missing: readonly string[]): Promise<void> {
+  if (files.length + missing.length === 0) return;
   const session = await root.files();
   for (const { id, target } of files) {
     if (target === null || target.startsWith(`${SECRETS}/`)) continue;
     const found = await session.stat(target.slice(1)).catch(() => null);
     if (found?.target === `${LINKED}/${id}`) await session.remove(target.slice(1));
   }
-  if (!wasThere) await session.remove(SECRETS.slice(1)).catch(() => {});
+  for (const path of missing.toReversed()) {
+    const found = await session.stat(path).catch(() => null);
+    if (found?.type === "directory" || found?.size === 0) await session.remove(path).catch(() => {});
+  }
 }

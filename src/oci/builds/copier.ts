@@ -4,10 +4,22 @@
  *
  * C1. A directory is copied by its content. A file keeps its name, unless the target is a name of its own.
  * C2. Owner: root, or that of the source for files of a stage or an image, or the one that is asked for. Modes and times stay.
+ *     Directories that the target needs have the owner that is asked for. One that is there stays as it is.
+ * C3. A link in the place of the target is written through. A link in the place of an entry of a copied directory is replaced.
  */
 import { AppError } from "../../base/errors.ts";
 import type { FileAttributes, FileEntry, FileSession } from "../../engine/ports.ts";
-import { absent, asPath, entriesOf, type Ignored, readText, type SourceEntry, type Walked } from "./source-files.ts";
+import { archiveIn } from "./archives.ts";
+import {
+  absent,
+  asPath,
+  entriesOf,
+  type Ignored,
+  readText,
+  type SourceEntry,
+  shown,
+  type Walked,
+} from "./source-files.ts";
 
 export interface Owner {
   readonly uid: number;
@@ -36,32 +48,31 @@ export interface CopyRequest {
 /** Content up to this goes with its request in one frame. */
 const SMALL_BYTES = 64 * 1024;
 const ACCOUNTS_BYTES_MAX = 4 * 1024 * 1024;
-const GZIP = Buffer.from([0x1f, 0x8b]);
-const OTHER_ARCHIVES: readonly Buffer[] = [
-  Buffer.from("BZh"),
-  Buffer.from([0xfd, 0x37, 0x7a, 0x58, 0x5a]),
-  Buffer.from([0x28, 0xb5, 0x2f, 0xfd]),
-];
+/** As Linux has it. */
+const LINKS_MAX = 40;
+const ROOT: Owner = { uid: 0, gid: 0 };
 
 /** Copies one source. Throws INVALID_ARGUMENT, STORAGE_FULL. */
 export async function copy(request: CopyRequest): Promise<void> {
   const { from, to, path, target, is_directory, owner } = request;
   const source = await from.stat(at(path), true);
   if (source.type === "directory") {
-    await ensureDirectory(to, target, owner ?? ownerOf(source), source.mode);
+    await ensureDirectory(to, parentOf(target), owner ?? ROOT, 0o755);
+    await ensureDirectory(to, target, owner ?? ownerOf(source), request.mode ?? source.mode);
     await new Copying(request, target).run();
     return;
   }
   if (source.type !== "file") throw new AppError("INVALID_ARGUMENT", `cannot copy a ${source.type}`);
-  if (request.is_add && (await isArchive(from, path))) {
-    const { stream } = await from.read(asPath(path));
-    await to.extract(stream, { path: at(target), preserve_owner: true });
+  const archive = request.is_add ? await archiveIn(from, path) : null;
+  if (archive !== null) {
+    await ensureDirectory(to, target, owner ?? ROOT, 0o755);
+    await to.extract(archive, { path: at(target), preserve_owner: true });
     return;
   }
   const isInside = is_directory || (await to.stat(at(target), true).catch(absent))?.type === "directory";
-  if (isInside) await ensureDirectory(to, target, owner, 0o755);
+  await ensureDirectory(to, isInside ? target : parentOf(target), owner ?? ROOT, 0o755);
   const name = path.split("/").at(-1) ?? "";
-  await new Copying(request, isInside ? `${target}/${name}` : target).run();
+  await new Copying(request, await behindLinks(to, isInside ? `${target}/${name}` : target)).run();
 }
 
 /** Writes a small file of its own. */
@@ -71,17 +82,37 @@ export async function writeText(
   text: string,
   { owner, mode }: { readonly owner: Owner | null; readonly mode: number | null },
 ): Promise<void> {
-  await to.write(asPath(path), Buffer.from(text, "utf8"), { mode: mode ?? 0o644, ...(owner ?? {}), mtime_ms: 0 });
+  await ensureDirectory(to, parentOf(path), owner ?? ROOT, 0o755);
+  const content = Buffer.from(text, "utf8");
+  await to.write(asPath(await behindLinks(to, path)), content, { mode: mode ?? 0o644, ...(owner ?? {}), mtime_ms: 0 });
+}
+
+const parentOf = (path: string): string => path.slice(0, Math.max(0, path.lastIndexOf("/")));
+
+/** C3. The path that a chain of links at `path` leads to, whatever is there. The session resolves it inside of its root. */
+async function behindLinks(to: FileSession, path: string): Promise<string> {
+  let found = path;
+  for (let count = 0; count <= LINKS_MAX; count++) {
+    const entry = await to.stat(at(found)).catch(absent);
+    if (entry?.type !== "symlink") return found;
+    const target = Buffer.from(entry.target_bytes).toString("latin1");
+    found = target.startsWith("/") ? target : `${parentOf(found)}/${target}`;
+  }
+  throw new AppError("INVALID_ARGUMENT", `too many symbolic links: '${shown(path)}' (limit ${LINKS_MAX})`);
 }
 
 /** The root has no name of its own. */
 const at = (path: string): Uint8Array => asPath(path === "" ? "/" : path);
 
-/** A directory that is there stays as it is. */
-export async function ensureDirectory(to: FileSession, path: string, owner: Owner | null, mode: number): Promise<void> {
-  const found = await to.stat(at(path), true).catch(absent);
-  if (found?.type === "directory") return;
-  await to.mkdir(asPath(path), { mode, ...(owner ?? {}) });
+/** Makes a directory with those above it, which get the owner too. One that is there stays as it is. */
+export async function ensureDirectory(to: FileSession, path: string, owner: Owner, mode: number): Promise<void> {
+  const isThere = async (one: string) => (await to.stat(at(one), true).catch(absent))?.type === "directory";
+  if (path === "" || (await isThere(path))) return;
+  for (let end = path.indexOf("/", 1); end >= 0; end = path.indexOf("/", end + 1)) {
+    const above = path.slice(0, end);
+    if (!(await isThere(above))) await to.mkdir(asPath(above), { mode: 0o755, ...owner });
+  }
+  await to.mkdir(asPath(path), { mode, ...owner });
 }
 
 /** Resolves `user[:group]`, names by the accounts of the root that is copied into. */
@@ -104,18 +135,6 @@ async function idOf(to: FileSession, file: string, name: string): Promise<number
 }
 
 const ownerOf = ({ uid, gid }: FileEntry): Owner => ({ uid, gid });
-
-/** The first bytes of tar, or of tar in gzip. Throws INVALID_ARGUMENT for an archive of another kind. */
-async function isArchive(from: FileSession, path: string): Promise<boolean> {
-  const { stream } = await from.read(asPath(path), { end: 512 });
-  const parts: Uint8Array[] = [];
-  for await (const part of stream) parts.push(part);
-  const head = Buffer.concat(parts);
-  if (OTHER_ARCHIVES.some((magic) => head.subarray(0, magic.length).equals(magic))) {
-    throw new AppError("INVALID_ARGUMENT", "ADD unpacks tar and tar in gzip only; unpack this archive with RUN");
-  }
-  return head.subarray(0, 2).equals(GZIP) || head.toString("latin1", 257, 262) === "ustar";
-}
 
 class Copying {
   readonly #request: CopyRequest;
@@ -155,17 +174,26 @@ class Copying {
       ...(this.#request.owner ?? ownerOf(entry)),
     };
     if (entry.type === "directory") {
-      this.#follow(to.mkdir(asPath(path), { ...attributes, mode: entry.mode }));
+      this.#follow(to.mkdir(asPath(path), attributes));
       this.#directories.push({ path, mtime_ms: entry.mtime_ms });
     } else if (entry.type === "symlink") {
       const { mode: _mode, ...owner } = attributes;
+      await this.#makeRoom(path);
       this.#follow(to.symlink(asPath(path), entry.target_bytes, { ...owner, mtime_ms: entry.mtime_ms }));
     } else if (entry.isLater) {
+      await this.#makeRoom(path);
       this.#follow(to.link(asPath(path), asPath(this.#first_names.get(entry.link_number) ?? path)));
     } else {
       if (entry.link_number > 0) this.#first_names.set(entry.link_number, path);
       await this.#file(path, entry, content, { ...attributes, mtime_ms: entry.mtime_ms });
     }
+  }
+
+  /** A link is made only where nothing has its name. A directory is no link's to replace. */
+  async #makeRoom(path: string): Promise<void> {
+    const { to } = this.#request;
+    const found = await to.stat(asPath(path)).catch(absent);
+    if (found !== null && found.type !== "directory") await to.remove(asPath(path));
   }
 
   async #file(path: string, entry: FileEntry, content: SourceEntry["content"], attributes: FileAttributes) {

@@ -3,11 +3,24 @@
  *
  * I1. What is not supported is refused with the number of its line. Nothing is passed over in silence but MAINTAINER.
  */
-import { type Flag, type HereDocument, invalidLine, type RawInstruction, splitWords } from "./build-file.ts";
+import {
+  documentOf,
+  type Flag,
+  type HereDocument,
+  invalidLine,
+  jsonOf,
+  type RawInstruction,
+  splitWords,
+} from "./build-file.ts";
 import { checkNested, type RunMount, runMount } from "./mounts.ts";
 
 /** A command as arguments, or as a line for the stage's shell. */
 export type Command = { readonly argv: readonly string[] } | { readonly line: string };
+
+/** A file with an interpreter in its first line, which is run itself. */
+export interface Script {
+  readonly script: string;
+}
 
 export interface Pair {
   readonly name: string;
@@ -28,7 +41,7 @@ export interface CopyInstruction {
 
 export interface RunInstruction {
   readonly kind: "run";
-  readonly command: Command;
+  readonly command: Command | Script;
   readonly mounts: readonly RunMount[];
   readonly has_network: boolean;
 }
@@ -88,17 +101,6 @@ const PARSERS: Readonly<Record<string, (raw: RawInstruction, escape_char: string
     throw invalidLine(line, "ONBUILD is not supported");
   },
 };
-
-/** The words of the JSON form; null: it is another form. */
-function jsonOf(text: string): string[] | null {
-  if (!text.startsWith("[")) return null;
-  try {
-    const words: unknown = JSON.parse(text);
-    return Array.isArray(words) && words.every((word) => typeof word === "string") ? words : null;
-  } catch {
-    return null;
-  }
-}
 
 function jsonWords({ keyword, text, line }: RawInstruction): string[] {
   const words = jsonOf(text);
@@ -177,16 +179,17 @@ function run(raw: RawInstruction, escape_char: string): Meaning {
 }
 
 /** A here-document alone is the script; behind a command it stays what the shell reads. */
-function runCommand({ text, documents, line }: RawInstruction, escape_char: string): Command {
+function runCommand({ text, documents, line }: RawInstruction, escape_char: string): Command | Script {
   const [first] = documents;
-  if (first === undefined) return commandOf(text);
+  if (first === undefined) {
+    const command = commandOf(text);
+    if ("argv" in command && command.argv.length === 0) throw invalidLine(line, "RUN has no command");
+    return command;
+  }
   if (documents.length > 1 || splitWords(text, escape_char).length > 1) {
     return { line: [text, ...documents.flatMap(({ lines }) => lines)].join("\n") };
   }
-  if (first.content.startsWith("#!")) {
-    throw invalidLine(line, "a here-document with an interpreter is not supported (write RUN interpreter <<EOT)");
-  }
-  return { line: first.content };
+  return first.content.startsWith("#!") ? { script: first.content } : { line: first.content };
 }
 
 function copy(raw: RawInstruction, escape_char: string): Meaning {
@@ -196,19 +199,13 @@ function copy(raw: RawInstruction, escape_char: string): Meaning {
   const words = jsonOf(raw.text) ?? splitWords(raw.text, escape_char);
   const target = words.at(-1);
   if (target === undefined || words.length < 2) throw invalidLine(raw.line, `${keyword} needs a source and a target`);
-  const names = new Set(raw.documents.map(({ name }) => name));
-  const sources = words.slice(0, -1).filter((word) => !isDocument(word, names));
+  const sources = words.slice(0, -1).filter((word) => raw.documents.length === 0 || documentOf(word) === null);
   const remote = sources.find((source) => keyword === "ADD" && REMOTE.test(source));
   if (remote !== undefined) {
     throw invalidLine(raw.line, `ADD of a URL is not supported: '${remote.slice(0, 100)}' (download it with RUN)`);
   }
   const { from = null, chown: owner = null, chmod: mode = null } = flags;
   return { kind: "copy", keyword, from, sources, documents: raw.documents, target, owner, mode };
-}
-
-function isDocument(word: string, names: ReadonlySet<string>): boolean {
-  const [, , , name] = /^\d*<<(-?)(["']?)(\w+)\2$/.exec(word) ?? [];
-  return name !== undefined && names.has(name);
 }
 
 const HEALTH_FLAGS = ["interval", "timeout", "start-period", "retries"] as const;

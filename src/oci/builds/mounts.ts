@@ -26,6 +26,9 @@ const KEYS: Readonly<Record<string, readonly string[]>> = {
 };
 /** Directory in memory that holds the secrets of a command. */
 export const SECRETS = "/run/secrets";
+/** Directory in memory that holds the script of a command, and the file in it. */
+export const SCRIPTS = "/run/script";
+export const SCRIPT_FILE = `${SCRIPTS}/run`;
 const ID = /^[\w.-]{1,128}$/;
 const VARIABLE = /^[A-Za-z_]\w*$/;
 

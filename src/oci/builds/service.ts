@@ -36,7 +36,7 @@ import type { BuildLayers } from "./layers.ts";
 import { type Plan, planOf } from "./plan.ts";
 import type { BuildImage } from "./schema.ts";
 import { ignoredOf, readText } from "./source-files.ts";
-import { type BaseImage, digestOf, type EvaluatedStage, evaluate } from "./stages.ts";
+import { type BaseImage, changesFiles, digestOf, type EvaluatedStage, evaluate } from "./stages.ts";
 
 /** Values of secrets, for the daemon's own use. */
 export interface SecretReader {
@@ -246,7 +246,7 @@ export class Builds {
     const intake = await tenant_images.intake(tenant_id, input.reference, target.image_id);
     try {
       await mkdir(directory, { recursive: true, mode: 0o700 });
-      const root = target.steps.length === 0 && target.parent === null ? null : await build.files(target, stages);
+      const root = changesFiles(target) ? await build.files(target, stages) : null;
       context.progress(95, "layer and image are made");
       const made = root === null ? null : await layers.make(engine, root.id, { directory, intake, signal });
       const layer = made?.has_entries === true ? made : null;

@@ -29,7 +29,7 @@ export const toBytes = (text: string): string => Buffer.from(text, "utf8").toStr
 export const asPath = (bytes: string): Uint8Array => Buffer.from(bytes, "latin1");
 /** The root has no name of its own. */
 const at = (bytes: string): Uint8Array => asPath(bytes === "" ? "/" : bytes);
-const shown = (bytes: string): string => Buffer.from(bytes, "latin1").toString("utf8").slice(0, 256);
+export const shown = (bytes: string): string => Buffer.from(bytes, "latin1").toString("utf8").slice(0, 256);
 export const nothing: Ignored = () => false;
 
 /** Reads the patterns at the top of a context. Throws INVALID_ARGUMENT. */
@@ -69,7 +69,7 @@ export function absent(error: unknown): null {
 
 /**
  * The paths that a source matches, in order, as bytes. A link that a glob matched is taken as it is and never followed: a path has one
- * spelling. Throws INVALID_ARGUMENT if there is none or too many.
+ * spelling. Throws INVALID_ARGUMENT if a source without a pattern is missing, or for too many.
  */
 export async function matches(
   session: FileSession,
@@ -106,7 +106,10 @@ export async function matches(
     const isKept = path === "" || !ignored(path) || (await session.stat(at(path), true)).type === "directory";
     if (isKept) kept.push(path);
   }
-  if (kept.length === 0) throw new AppError("INVALID_ARGUMENT", `no such file: '${shown(toBytes(source))}'`);
+  // A pattern may match nothing, and then nothing is copied.
+  if (kept.length === 0 && !isMatched) {
+    throw new AppError("INVALID_ARGUMENT", `no such file: '${shown(toBytes(source))}'`);
+  }
   return kept;
 }
 

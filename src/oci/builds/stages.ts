@@ -15,17 +15,19 @@ import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { invalidLine } from "./build-file.ts";
 import type { CopyInstruction, Instruction, RunInstruction } from "./instructions.ts";
-import type { RunMount } from "./mounts.ts";
+import { type RunMount, SCRIPT_FILE } from "./mounts.ts";
 import type { Base, Plan, Stage } from "./plan.ts";
 import { Settings } from "./settings.ts";
 import { expand, expandVariables, newTextBudget, ownValue, type TextBudget, type Words } from "./variables.ts";
 
 /** Version of the executor: another one has other results for the same steps. */
-const VERSION = 1;
+const VERSION = 2;
 
 export interface RunStep {
   readonly type: "run";
   readonly argv: readonly string[];
+  /** Content of the file that argv names; null: the command is none of the build file's scripts. */
+  readonly script: string | null;
   readonly environment: Readonly<Record<string, string>>;
   readonly user: string | null;
   readonly working_directory: string;
@@ -82,6 +84,8 @@ export interface EvaluatedStage {
   /** Of its files at the end. */
   readonly key: string;
   readonly settings: Settings;
+  /** Its arguments and its parents', by their names. */
+  readonly args: ReadonlyMap<string, string>;
   /** Of all its instructions and its parents'. */
   readonly history: readonly HistoryLine[];
 }
@@ -106,6 +110,11 @@ export interface Evaluation {
 
 export function digestOf(value: unknown): string {
   return createHash("sha256").update(JSON.stringify(value)).digest("hex");
+}
+
+/** True if a stage, or one that it begins with, changes files: without, it has those of its image and no root of its own. */
+export function changesFiles({ steps, parent }: Pick<EvaluatedStage, "steps" | "parent">): boolean {
+  return steps.length > 0 || (parent !== null && changesFiles(parent));
 }
 
 /** Evaluates all stages of a plan, by their index. Throws INVALID_ARGUMENT and what finding an image throws. */
@@ -150,7 +159,7 @@ class StageEvaluation {
     const history = [...(parent?.history ?? []), ...this.#history];
     return {
       ...{ index: this.#stage.index, image_id, parent, history },
-      ...{ steps: this.#steps, key: this.#key, settings: this.#settings },
+      ...{ steps: this.#steps, key: this.#key, settings: this.#settings, args: this.#args },
     };
   }
 
@@ -161,6 +170,7 @@ class StageEvaluation {
       const parent = this.#earlier.get(base.index) ?? null;
       if (parent === null) throw new AppError("INVALID_ARGUMENT", `stage refers to a later stage: ${base.index}`);
       this.#settings = parent.settings.copy();
+      for (const [name, value] of parent.args) this.#args.set(name, value);
       this.#key = parent.key;
       return { image_id: parent.image_id, parent };
     }
@@ -274,7 +284,9 @@ class StageEvaluation {
     if (missing !== undefined) throw invalidLine(line, `the request names no secret ${missing.id}`);
     return {
       type: "run",
-      argv: settings.argv(command),
+      ...("script" in command
+        ? { argv: [SCRIPT_FILE], script: command.script }
+        : { argv: settings.argv(command), script: null }),
       environment: { ...Object.fromEntries(this.#args), ...Object.fromEntries(settings.environment) },
       user: unlessRoot(settings.user),
       working_directory: settings.working_directory,

@@ -16,6 +16,7 @@ import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 
 const BLOCK_BYTES = 512;
+export const TAR_BLOCK_BYTES = BLOCK_BYTES;
 const ZEROS = Buffer.alloc(BLOCK_BYTES);
 /** Types without content (T3). */
 const HEADER_ONLY = "123456";
@@ -118,6 +119,11 @@ function isSumRight(block: Buffer): boolean {
   }
   const sum = octalField(block, 148, 8);
   return sum === unsigned || sum === unsigned - 256 * high_count;
+}
+
+/** True if bytes begin with a header of tar. Two blocks of zeros, an empty archive, are none. */
+export function isTarHeader(bytes: Buffer): boolean {
+  return bytes.length >= BLOCK_BYTES && isSumRight(bytes.subarray(0, BLOCK_BYTES));
 }
 
 function formatOf(block: Buffer): Format {

@@ -1,0 +1,280 @@
+/** Instructions of build files through the real API: each as the reference of Dockerfiles has it, and attacks through it. */
+import { existsSync } from "node:fs";
+import { gzipSync, zstdCompressSync } from "node:zlib";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { BuildUser } from "../support/builds.ts";
+import { Daemon, NOTHING_LEFT } from "../support/daemon.ts";
+import { archive } from "../support/file-helper.ts";
+import { MadeImages, pullLocal } from "../support/made-images.ts";
+
+const NAME = `localhost/hearth-test-instructions-${process.pid}`;
+const made = new MadeImages(NAME);
+const daemon = new Daemon();
+const user = new BuildUser(daemon);
+const BASE = `FROM ${NAME}\n`;
+
+beforeAll(async () => {
+  made.make("base");
+  await daemon.start({ HEARTH_CELLS: "0" });
+  await pullLocal(daemon, NAME);
+});
+
+afterAll(async () => {
+  await daemon.dispose();
+  made.remove();
+});
+
+/** What a shell line prints in the image of a build file. */
+const shows = async (lines: readonly string[], files: Parameters<BuildUser["built"]>[1], line: string) =>
+  user.look((await user.built(lines.join("\n"), files)).reference, line);
+
+/** A stage whose /out has a shell and what it is linked with. */
+const SHELL = [
+  `FROM ${NAME} AS tools`,
+  "RUN mkdir -p /out/bin && cp /bin/dash /out/bin/sh && for f in $(ldd /bin/dash | grep -o '/[^ ]*'); do mkdir -p /out$(dirname $f) && cp $f /out$f; done",
+];
+
+describe("stages", () => {
+  it("run commands on an image of nothing but copied files", async () => {
+    const lines = [
+      ...SHELL,
+      "FROM scratch",
+      "COPY --from=tools /out /",
+      "RUN echo $((6 * 7)) > /answer",
+      'CMD ["/bin/sh"]',
+    ];
+    const { reference } = await user.built([...lines].join("\n"));
+    const { reference: copied } = await user.built(`${BASE}COPY --from=${reference} / /look/`);
+    expect(await user.look(copied, "cat /look/answer; cd /look; ls -d etc dev proc answer bin 2>/dev/null")).toBe(
+      "42\nanswer\nbin\n",
+    );
+  });
+
+  it("may consist of settings alone, also as base or source of others, on an image and on none", async () => {
+    const lines = [`FROM ${NAME} AS one`, "ENV A=1", "FROM one AS two", "ENV B=2", "FROM two AS three", "LABEL c=3"];
+    expect(await shows([...lines, 'CMD ["true"]'], [], "echo $A$B; cat /version")).toBe("12\nbase\n");
+    expect(
+      await shows(
+        [
+          ...lines,
+          "FROM scratch AS none",
+          "ENV X=1",
+          "FROM none AS child",
+          "ENV Y=2",
+          `FROM ${NAME}`,
+          "COPY --from=three /version /v",
+          "COPY --from=child / /empty/",
+        ],
+        [],
+        "cat /v; ls -A /empty",
+      ),
+    ).toBe("base\n");
+    expect(
+      await shows(
+        ["FROM scratch AS none", "ENV X=1", "FROM none AS child", "LABEL a=b", "FROM child", `COPY --from=${NAME} / /`],
+        [],
+        "echo $X; cat /version",
+      ),
+    ).toBe("1\nbase\n");
+  });
+
+  it("inherit arguments and variables of the stage that they begin with, and of no other", async () => {
+    const lines = [
+      "ARG GLOBAL=global",
+      `FROM ${NAME} AS one`,
+      "ARG GLOBAL",
+      "ARG OWN=default",
+      "ARG GIVEN=default",
+      "ENV FROM_ARG=$OWN KEPT=kept",
+      "FROM one AS two",
+      "RUN echo $GLOBAL $OWN $GIVEN $FROM_ARG $KEPT > /seen",
+      "ENV LATER=$GIVEN",
+      "FROM two AS three",
+      'RUN echo "$OWN $LATER" >> /seen',
+      "COPY --from=two /seen /$OWN",
+      `FROM ${NAME} AS other`,
+      'RUN echo "[$OWN$GLOBAL$GIVEN]" > /seen',
+      "FROM three",
+      "COPY --from=other /seen /other",
+    ];
+    const { reference } = await user.built(lines.join("\n"), [], { build_args: { GIVEN: "given" } });
+    expect(await user.look(reference, "cat /seen /default /other")).toBe(
+      "global default given default kept\ndefault given\nglobal default given default kept\n[]\n",
+    );
+  });
+});
+
+describe("COPY and ADD", () => {
+  it("pass over a pattern that matches nothing, alone and beside others, and refuse a missing name", async () => {
+    const files = [{ name: "package.json", content: "{}" }];
+    expect(
+      await shows(
+        [`${BASE}COPY package.json yarn.lock* ./app/`, "COPY none-*.txt /none/", "COPY d*/x /none/"],
+        files,
+        "ls /app; ls /none",
+      ),
+    ).toBe("package.json\nls: cannot access '/none': No such file or directory\n");
+    expect((await user.build(`${BASE}COPY package.json missing ./app/`, files)).body.error).toContain(
+      "no such file: 'missing'",
+    );
+  });
+
+  it("give mode and owner to directories, too: to the target, to those above it and to those in it", async () => {
+    const files = [
+      { name: "src/sub/file", content: "x", mode: 0o600 },
+      { name: "one", content: "1" },
+    ];
+    const lines = [
+      `${BASE}RUN mkdir /there && chown 3:3 /there`,
+      "COPY --chown=7:8 --chmod=0750 src /a/b",
+      "COPY --chown=7:8 --chmod=751 src /there",
+      "COPY --chown=9:9 one /c/d/one",
+      "COPY --chmod=711 src /e",
+    ];
+    expect(
+      await shows(
+        lines,
+        files,
+        "stat -c '%n %u:%g %a' /a /a/b /a/b/sub /a/b/sub/file /there /there/sub /c /c/d /c/d/one /e /e/sub /e/sub/file",
+      ),
+    ).toBe(
+      [
+        "/a 7:8 755",
+        "/a/b 7:8 750",
+        "/a/b/sub 7:8 750",
+        "/a/b/sub/file 7:8 750",
+        "/there 3:3 755",
+        "/there/sub 7:8 751",
+        "/c 9:9 755",
+        "/c/d 9:9 755",
+        "/c/d/one 9:9 644",
+        "/e 0:0 711",
+        "/e/sub 0:0 711",
+        "/e/sub/file 0:0 711\n",
+      ].join("\n"),
+    );
+  });
+
+  it("write through a link in the place of the target, inside of the root alone", async () => {
+    const files = [
+      { name: "f", content: "new" },
+      { name: "tree/link", content: "file" },
+    ];
+    const lines = [
+      `${BASE}RUN mkdir /d && echo old > /d/real && ln -s real /d/link && ln -s ../../../../d/missing /d/dangling && ln -s /d/link /twice`,
+      "RUN ln -s /a /b && ln -s /b /a; ln -s ../../../../../../../../srv/hearth-escape /out; mkdir /tree && ln -s /d/real /tree/link",
+      "COPY f /twice",
+      "COPY f /d/dangling",
+      "COPY f /out",
+      "COPY <<EOT /d/here",
+      "text",
+      "EOT",
+      "RUN ln -s /d/real2 /d/l2",
+      "COPY <<EOT /d/l2",
+      "text",
+      "EOT",
+      "COPY tree /tree",
+    ];
+    expect(
+      await shows(
+        lines,
+        files,
+        "readlink /twice /d/link /d/dangling /d/l2; cat /d/real /d/missing /srv/hearth-escape; cat /d/real2; stat -c %F /tree/link",
+      ),
+    ).toBe("/d/link\nreal\n../../../../d/missing\n/d/real2\nnewnewnewtext\nregular file\n");
+    expect(existsSync("/srv/hearth-escape")).toBe(false);
+    expect((await user.build([...lines, "COPY f /a"].join("\n"), files)).body.error).toMatch(
+      /is a symbolic link, or has too many/,
+    );
+  });
+
+  it("unpack a compressed archive and copy a compressed file that is none", async () => {
+    const tar = archive({ name: "in/file", content: "packed\n", uid: 3, gid: 4 });
+    const binary = (name: string, content: Buffer) => ({ name, content });
+    const { reference } = await user.built(
+      `${BASE}ADD t.gz t.zst plain.gz plain.zst half.gz /a/\nADD plain.gz /b/name\n`,
+      [
+        binary("t.gz", gzipSync(tar)),
+        binary("t.zst", zstdCompressSync(tar)),
+        binary("plain.gz", gzipSync("no archive at all ".repeat(100))),
+        binary("plain.zst", zstdCompressSync("x")),
+        binary("half.gz", gzipSync("y".repeat(5_000)).subarray(0, 20)),
+      ],
+    );
+    expect(await user.look(reference, "cd /a; find . | sort | tr '\\n' ' '; zcat plain.gz | head -c 10; ls /b")).toBe(
+      ". ./half.gz ./in ./in/file ./plain.gz ./plain.zst no archivename\n",
+    );
+  });
+});
+
+describe("here-documents", () => {
+  it("have names of any word, quoted in part, and several of them", async () => {
+    const lines = [
+      `${BASE}ARG WHO=you`,
+      'COPY <<file.txt <<\'a-b.c\' <<"q d" <<-E"O"F /d/',
+      "hello $WHO",
+      "file.txt",
+      "hello $WHO",
+      "a-b.c",
+      "x $WHO \\\\",
+      "q d",
+      "\t\tindented $WHO",
+      "\tEOF",
+      "RUN <<!END!",
+      "echo $WHO > /said",
+      "!END!",
+      "RUN cat > /cat <<'E.O' && echo two >> /cat",
+      "one $WHO",
+      "E.O",
+    ];
+    expect(await shows(lines, [], 'cd /d; for f in *; do echo "[$f]"; cat "$f"; done; cat /said /cat')).toBe(
+      "[EOF]\nindented $WHO\n[a-b.c]\nhello $WHO\n[file.txt]\nhello you\n[q d]\nx $WHO \\\\\nyou\none $WHO\ntwo\n",
+    );
+  });
+
+  it("run with the interpreter that they name, as the step's user, and leave no file behind", async () => {
+    const lines = [
+      `${BASE}RUN <<EOT`,
+      "#!/usr/bin/env python3",
+      "import os, sys",
+      "open('/said', 'w').write(f'python {len(sys.argv)} {os.getuid()}')",
+      "EOT",
+      "RUN mkdir -m 777 /w",
+      "USER www-data",
+      "RUN <<-run",
+      "\t#!/bin/sh -e",
+      "\techo $(id -un) $- > /w/who",
+      "\tfalse",
+      "\techo never > /w/never",
+      "\trun",
+    ];
+    const { body } = await user.build(lines.join("\n"));
+    expect(body.error).toContain("exit code 1");
+    const good = lines.filter((line) => line !== "\tfalse" && !line.includes("never"));
+    expect(
+      await shows(
+        good,
+        [],
+        "cat /said /w/who; find / -xdev -newer /said -not -path '/proc/*' -type f | grep -v -e ^/etc -e /w/who; ls -A /run/script",
+      ),
+    ).toMatch(/^python 1 0www-data e[a-z]*\nls: cannot access '\/run\/script'/);
+  });
+});
+
+describe("a line", () => {
+  it("goes on behind one escape character at its end, and not behind two", async () => {
+    const lines = [
+      `${BASE}RUN echo a\\\\`,
+      "RUN echo one \\  ",
+      "  two >> /said",
+      "ENV A=b\\\\",
+      'RUN echo "$A" >> /said',
+    ];
+    expect(await shows(lines, [], "cat /said; printenv A")).toBe("one two\nb\\\nb\\\n");
+  });
+});
+
+it("leaves nothing", async () => {
+  expect(await daemon.stop()).toBe(0);
+  expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+});
