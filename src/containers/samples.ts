@@ -196,7 +196,7 @@ export const SAMPLES = {
   process: {
     pid: 1,
     ppid: 0,
-    command: "/dev/init container",
+    command: "init",
     state: "S",
     memory_kb: 124,
     started_at: running.created_at,

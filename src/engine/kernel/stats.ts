@@ -11,6 +11,8 @@ const ROOT = "/sys/fs/cgroup";
 const TICK_USEC = 10_000;
 const PAGE_KB = 4;
 const GUARD = "minit-guard";
+/** What stands for the command line of a container's first process, which is hearth's own and repeats the container's command. */
+const FIRST_PROCESS = "init";
 
 /** `group`: `/parent/name`; `link`: the container's end on this machine. Values that the kernel does not count are 0. */
 export function readMetrics(mode: CgroupMode, group: string, link: string, root = ROOT): ContainerMetrics {
@@ -25,6 +27,7 @@ export function readMetrics(mode: CgroupMode, group: string, link: string, root 
 /** Lists the processes of a container, within bounds, without those that end meanwhile. Rests regularly: it takes processor. */
 export async function readProcesses(mode: CgroupMode, group: string, rest: () => Promise<void>): Promise<ProcessList> {
   const inside = new Map<number, number>();
+  let first_line = FIRST_PROCESS;
   const found: { ppid: number; process: ContainerProcess }[] = [];
   const pids = containerProcesses(mode, group);
   let isTruncated = pids.length > LIMITS.process_list_max;
@@ -46,12 +49,18 @@ export async function readProcesses(mode: CgroupMode, group: string, rest: () =>
       left_bytes = Math.max(0, left_bytes - bytes);
       const line = text.split("\0").join(" ").trim();
       const command = line === "" ? `[${name}]` : line;
+      if (own === 1) first_line = command;
       found.push({ ppid, process: { pid: own, ppid: 0, command, state, memory_kb, started_s } });
     } catch {
       // It ended while we looked.
     }
   }
-  const processes = found.map(({ ppid, process }) => ({ ...process, ppid: inside.get(ppid) ?? 0 }));
+  const processes = found.map(({ ppid, process }) => ({
+    ...process,
+    ppid: inside.get(ppid) ?? 0,
+    // A child of the first process has its line, too, until it executes its command.
+    command: process.pid === 1 || process.command === first_line ? FIRST_PROCESS : process.command,
+  }));
   return { processes: processes.sort((a, b) => a.pid - b.pid), isTruncated };
 }
 

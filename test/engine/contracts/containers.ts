@@ -201,6 +201,8 @@ export function containersContract({ engine }: BootedEngine): void {
       return list.processes.some(({ command }) => command === "sleep 1000") ? list : null;
     });
     expect([isTruncated, processes[0]?.pid, processes[0]?.ppid]).toEqual([false, 1, 0]);
+    // The first process has the container's command among its own arguments: none of them is a process of the tenant's.
+    expect(processes.map(({ command }) => command).filter((command) => command !== "sleep 1000")).toEqual(["init"]);
     await expect(containers.signalPid("busy", 1, TERM)).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
     await expect(containers.signalPid("busy", 30_000, TERM)).rejects.toMatchObject({ code: "NOT_FOUND" });
     await containers.signalPid("busy", processes.find(({ command }) => command === "sleep 1000")?.pid ?? 0, TERM);
