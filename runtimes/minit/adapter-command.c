@@ -12,7 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "adapter-lambda.h"
 #include "proc.h"
 
 enum {

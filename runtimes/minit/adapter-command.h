@@ -10,6 +10,9 @@
 
 #include "adapter-call.h"
 
+/* The AWS region in a function's ARN, and in its variables. */
+#define LAMBDA_REGION "local"
+
 struct setup {
   struct text head; /* of `bind` */
   const char *code; /* directory of the version's files */

@@ -11,9 +11,6 @@
 
 #include "adapter-call.h"
 
-/* The region in a function's ARN, and of its variables. */
-#define LAMBDA_REGION "local"
-
 /* Listens. Returns the port, 0 if it cannot (errno). */
 int lambda_listen(struct text function);
 /* Returns true once a client has asked for its first call. */

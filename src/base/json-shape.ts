@@ -41,7 +41,7 @@ export function checkShape(text: Buffer, what = "the body"): void {
 }
 
 /** Returns the position of the quote that ends a string, or the text's end. `at` is behind the opening quote. */
-function stringEnd(text: Buffer, at: number): number {
+export function stringEnd(text: Buffer, at: number): number {
   while (at < text.length) {
     for (const near = at + NEAR_BYTES; at < near; at++) {
       const byte = text[at];

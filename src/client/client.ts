@@ -101,6 +101,8 @@ export interface ClientOptions {
   readonly tenant_id?: string;
   /** Until the whole answer is there; none unless given, for a call may take an hour. */
   readonly timeout_ms?: number;
+  /** Reads the text of an answer; `JSON.parse` unless given, whose numbers are doubles. */
+  readonly read?: (json: string) => unknown;
 }
 
 interface AnyRequest {
@@ -116,12 +118,14 @@ export class Client {
   readonly #key: string | null;
   readonly #tenant_id: string | null;
   readonly #timeout_ms: number | null;
+  readonly #read: (json: string) => unknown;
 
-  constructor({ url, key, tenant_id, timeout_ms }: ClientOptions) {
+  constructor({ url, key, tenant_id, timeout_ms, read = JSON.parse }: ClientOptions) {
     this.#url = url.replace(/\/+$/, "");
     this.#key = key;
     this.#tenant_id = tenant_id ?? null;
     this.#timeout_ms = timeout_ms ?? null;
+    this.#read = read;
   }
 
   get url(): string {
@@ -149,7 +153,7 @@ export class Client {
     const status = response.statusCode ?? 0;
     let parsed: unknown;
     try {
-      parsed = parse(await textOf(response));
+      parsed = parse(await textOf(response), this.#read);
     } catch (cause) {
       throw this.#unreachable(signal.aborted ? signal.reason : cause);
     }
@@ -257,9 +261,9 @@ async function textOf(response: IncomingMessage): Promise<string> {
   return Buffer.concat(chunks).toString("utf8");
 }
 
-function parse(text: string): unknown {
+function parse(text: string, read: (json: string) => unknown = JSON.parse): unknown {
   try {
-    return JSON.parse(text);
+    return read(text);
   } catch {
     return text;
   }

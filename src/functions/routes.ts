@@ -44,6 +44,8 @@ const byInvocation = byId.extend({
 const ID_EXAMPLE = { function_id: "{function_id}" };
 const NAME_EXAMPLE = { name: "hello" };
 
+const EXACT_SMOKE = [["smoke", "payload"]];
+
 /** What may keep a call from being run. */
 const CALL_ERRORS = [
   "NOT_FOUND",
@@ -193,6 +195,7 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
       summary,
       params: byId,
       body: deployRequest,
+      exact_fields: EXACT_SMOKE,
       response: functionRecord,
       errors: ["NOT_FOUND", "WRONG_STATE", "HANDLER_FAILED", "START_FAILED", "CAPACITY_FULL", "QUOTA_EXCEEDED"],
       example: { params: ID_EXAMPLE, response: SAMPLES.active },
@@ -270,6 +273,7 @@ function versionRoutes({ functions, operations, snapshot_versions }: FunctionRou
       params: byId,
       headers: ["Idempotency-Key"],
       body: updateFunction,
+      exact_fields: EXACT_SMOKE,
       response: functionRecord,
       errors: ["NOT_FOUND", "WRONG_STATE", "HANDLER_FAILED", "START_FAILED", "CAPACITY_FULL", "QUOTA_EXCEEDED"],
       example: { params: ID_EXAMPLE, body: { handler: "echo good day, $(cat)" }, response: SAMPLES.updated },
@@ -290,6 +294,7 @@ function versionRoutes({ functions, operations, snapshot_versions }: FunctionRou
       query: z.object({ execution: executionField }),
       headers: ["Idempotency-Key"],
       body: snapshotVersion,
+      exact_fields: EXACT_SMOKE,
       status: 202,
       response: acceptedOperation,
       other: { status: 200, response: functionRecord, example: SAMPLES.updated },
@@ -362,6 +367,7 @@ function invokeRoutes({ functions, invoker }: FunctionRoutesOptions) {
       summary: "Invokes a function by name and returns the committed record.",
       params: byName,
       body: invokeFunction,
+      exact_fields: [["payload"]],
       response: invocationRecord,
       errors: CALL_ERRORS,
       example: { params: NAME_EXAMPLE, body: { payload: "world" }, response: SAMPLES.invocation },
@@ -379,6 +385,7 @@ function invokeRoutes({ functions, invoker }: FunctionRoutesOptions) {
       summary: "Invokes a function by id and returns the committed record.",
       params: byId,
       body: invokeFunction,
+      exact_fields: [["payload"]],
       response: invocationRecord,
       errors: CALL_ERRORS,
       example: {

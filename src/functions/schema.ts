@@ -5,6 +5,7 @@
 import { z } from "zod";
 import { RUNTIME_DEFAULT, RUNTIMES, runtimeOf } from "../../runtimes/index.ts";
 import { SCOPES } from "../base/caller.ts";
+import { JsonText } from "../base/json-text.ts";
 import { LIMITS } from "../base/limits.ts";
 import {
   absolutePath,
@@ -148,6 +149,7 @@ export function complaintAbout(value: {
 /** A call's payload as the text that the handler reads. JSON.stringify recurses: the body's depth has a bound. */
 function payloadText(value: unknown): string {
   if (typeof value === "string") return value;
+  if (value instanceof JsonText) return value.json;
   return value === null ? "" : JSON.stringify(value);
 }
 
@@ -158,7 +160,7 @@ const payload = z
   .default("")
   .meta({
     type: ["string", "object", "array", "number", "boolean", "null"],
-    description: `Payload of the call: the string itself, any other value as JSON text with numbers as doubles, nothing for null. It is the standard input of a command, and the first argument of a handler of nodejs and python3, parsed where it is JSON. A body has at most ${LIMITS.json_values_max} values on ${LIMITS.json_depth_max} levels: send larger JSON as a string.`,
+    description: `Payload of the call: the string itself, any other value as JSON text with its numbers as they were sent, nothing for null. It is the standard input of a command, and the first argument of a handler of nodejs and python3, parsed where it is JSON. A body has at most ${LIMITS.json_values_max} values on ${LIMITS.json_depth_max} levels: send larger JSON as a string.`,
   });
 
 /** A call of a new version that must succeed before the version becomes active. */

@@ -10,6 +10,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { z } from "zod";
 import type { Clock } from "../base/clock.ts";
 import { AppError, type ErrorCode, errorText } from "../base/errors.ts";
+import { checkNumbers, hasOddNumber, keepNumbers } from "../base/json-numbers.ts";
 import { checkShape } from "../base/json-shape.ts";
 import { LIMITS } from "../base/limits.ts";
 import { ChunkList } from "./chunk-list.ts";
@@ -116,26 +117,36 @@ export function discard(incoming: IncomingMessage, announced: number, clock: Clo
   });
 }
 
+/** Paths of fields whose numbers stay as they were sent: `["smoke", "payload"]`, `*` for each item of a list. */
+export type ExactFields = readonly (readonly string[])[];
+
 /**
  * JSON whatever the Content-Type says (`curl -d` announces a form). An empty body is `{}`, and a byte order mark is ignored. Throws INVALID_JSON, and
- * INVALID_ARGUMENT above the bounds of json-shape.ts.
+ * INVALID_ARGUMENT above the bounds of json-shape.ts, and for a number above the largest double. Fields of `exact` are a `JsonText`
+ * if a number in them may change.
  */
-export function parseJson(body: Buffer): unknown {
+export function parseJson(body: Buffer, exact: ExactFields = []): unknown {
   // RFC 8259 §8.1 permits a reader to ignore the mark, which some editors and shells write.
   const isMarked = body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf;
-  return parseText(isMarked ? body.subarray(3) : body);
+  return parseText(isMarked ? body.subarray(3) : body, exact);
 }
 
-function parseText(body: Buffer): unknown {
+function parseText(body: Buffer, exact: ExactFields): unknown {
   if (body.length === 0) return {};
   // Names no part of the body: it may hold secrets.
   if (!isUtf8(body)) throw new AppError("INVALID_JSON", "the body is not UTF-8 text");
   checkShape(body);
+  let value: unknown;
   try {
-    return JSON.parse(body.toString());
+    value = JSON.parse(body.toString());
   } catch (cause) {
     throw new AppError("INVALID_JSON", `invalid JSON in the body: ${faultOf(body.toString(), errorText(cause))}`);
   }
+  if (hasOddNumber(body)) {
+    checkNumbers(body, "the body");
+    keepNumbers(body, value, exact);
+  }
+  return value;
 }
 
 /** Says where V8 stopped. It gives no position for a wrong first character of a value, and otherwise one in characters. */

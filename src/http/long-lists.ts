@@ -7,6 +7,7 @@
  * J2 The bytes count in the memory of requests as they are written, until the client has them. They wait for that part of a second.
  */
 import { Answer, ListAnswer, ListPieces, Streamed } from "../base/answer.ts";
+import { jsonOf } from "../base/json-text.ts";
 import { LIMITS } from "../base/limits.ts";
 import { JSON_TYPE } from "../base/media-types.ts";
 import type { TransferTurn } from "../base/transfer-turns.ts";
@@ -46,7 +47,7 @@ export async function streamedList({ body, status, headers }: ListAnswer, writin
   return new Streamed(source, { content_type: JSON_TYPE, status, headers: more_headers, is_exclusive: true });
 }
 
-/** Resolves to the bytes that `JSON.stringify` gives, in order. */
+/** Resolves to the bytes that `jsonOf` gives, in order. */
 export async function jsonPieces(body: Fields, { turn, hold }: Writing): Promise<Buffer[]> {
   const pieces: Buffer[] = [];
   let text = "";
@@ -59,7 +60,7 @@ export async function jsonPieces(body: Fields, { turn, hold }: Writing): Promise
   };
   let before = "{";
   for (const [key, value] of Object.entries(body)) {
-    const whole = isLong(value) ? "[" : JSON.stringify(value);
+    const whole = isLong(value) ? "[" : jsonOf(value);
     if (whole === undefined) continue;
     text += `${before}${JSON.stringify(key)}:${whole}`;
     before = ",";
@@ -67,7 +68,7 @@ export async function jsonPieces(body: Fields, { turn, hold }: Writing): Promise
     let comma = "";
     for await (const items of value instanceof ListPieces ? value.source : [value]) {
       for (const item of items) {
-        text += `${comma}${JSON.stringify(item) ?? "null"}`;
+        text += `${comma}${jsonOf(item) ?? "null"}`;
         comma = ",";
         if (text.length >= PIECE_CHARACTERS_MIN) await flush();
       }

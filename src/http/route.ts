@@ -15,7 +15,7 @@ import type { Trace } from "../base/trace.ts";
 import type { Once } from "../store/store.ts";
 import { bodyFields, noFields } from "./body-fields.ts";
 import type { Page } from "./cursors.ts";
-import type { BodyLimits } from "./input.ts";
+import type { BodyLimits, ExactFields } from "./input.ts";
 import type { Upload, UploadOptions } from "./upload.ts";
 
 export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -116,6 +116,8 @@ interface Definition<
   readonly headers?: readonly RequestHeader[];
   /** Without it a POST, PUT or PATCH takes an object without fields, and a body of the others is not read. */
   readonly body?: Body;
+  /** Fields of the body whose numbers stay as they were sent. */
+  readonly exact_fields?: ExactFields;
   /** Size of a body that is read whole; `LIMITS.body_bytes_max` unless given. */
   readonly body_bytes_max?: number;
   /** The body is handed on raw, as `stream`; beside `body`, unless it is sent as `application/json`. */
@@ -188,6 +190,7 @@ export interface Route {
   readonly query: z.ZodType | null;
   readonly headers: readonly RequestHeader[];
   readonly body: z.ZodType | null;
+  readonly exact_fields: ExactFields;
   readonly body_limits: BodyLimits;
   /** Refuses unknown fields of a body, before `body` validates it. */
   readonly checkFields: (body: unknown) => void;
@@ -245,6 +248,7 @@ export function route<
     query: query ?? null,
     headers,
     body,
+    exact_fields: definition.exact_fields ?? [],
     body_limits: { ...LIMITS, body_bytes_max: definition.body_bytes_max ?? LIMITS.body_bytes_max },
     checkFields: body === null ? () => {} : bodyFields(body, definition.example?.body),
     upload: definition.upload ?? null,

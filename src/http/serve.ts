@@ -14,6 +14,7 @@ import type { AuthClass, Authenticator, Caller } from "../base/caller.ts";
 import type { Clock } from "../base/clock.ts";
 import { AppError, type ErrorCode, errorText, invariant } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
+import { jsonOf } from "../base/json-text.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import { JSON_TYPE } from "../base/media-types.ts";
@@ -115,7 +116,7 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
       let sent: unknown;
       if (stream === null || route.base64_field === null) {
         bytes = await readBody(incoming, outgoing, deps.clock, share, route.body_limits);
-        sent = parseJson(bytes);
+        sent = parseJson(bytes, route.exact_fields);
       } else {
         ({ sent, spool } = await deps.spools.read(caller?.tenant_id ?? "", stream, route.base64_field, share));
       }
@@ -278,7 +279,7 @@ function earlyHeaders(
 function finish(env: HttpBindings, early: EarlyHeaders, result: unknown, status: number, share: Share): Response {
   invariant(!(result instanceof ListAnswer), "a list in pieces is the answer of a GET without early headers");
   const { body, status: own } = result instanceof Answer ? result : new Answer(status, result);
-  const text = JSON.stringify(body);
+  const text = jsonOf(body);
   if (text.length > LIMITS.held_small_bytes_max) hold(env, share, text.length);
   if (!early.end(own, text)) throw new AppError("INTERNAL", `status ${own} came after headers of another status left`);
   return RESPONSE_ALREADY_SENT;
@@ -393,7 +394,7 @@ function jsonResponse(
   const headers: Record<string, string> = { "content-type": "application/json", "x-request-id": request_id };
   if (more_headers !== undefined) Object.assign(headers, more_headers);
   if (body !== undefined) {
-    const text = JSON.stringify(body);
+    const text = jsonOf(body);
     if (text.length > LIMITS.held_small_bytes_max) hold(text.length);
     return new Response(text, { status, headers });
   }

@@ -44,6 +44,22 @@ describe.each(CONTRACT_RUNTIMES)("a function of $name", (runtime) => {
     expect(await user.invoke(`echo-${name}`, payload)).toMatchObject({ status: "success", result: { kind, value } });
   });
 
+  it("keeps each number as it was sent, where its language can hold it", async () => {
+    const number = { nodejs: "9007199254740991", python3: "12345678901234567890123" }[name] ?? "";
+    const sent = `{ "payload" : {"n": [${number}, 2.5e-300, "1.0"]} }`;
+    const answer = await user.raw("POST", `/api/functions/invoke/echo-${name}`, sent);
+    expect(answer).toContain(`"value":{"n":[${number},2.5e-300,"1.0"]}`);
+    const { function_id, invocation_id } = JSON.parse(answer);
+    const path = `/api/functions/${function_id}/invocations`;
+    for (const read of [`${path}/${invocation_id}`, `${path}?limit=1`]) {
+      expect(await user.raw("GET", read)).toContain(`"value":{"n":[${number},2.5e-300,"1.0"]}`);
+    }
+    const large = await user.invoke(`echo-${name}`, '{"n":-1e400}');
+    expect(large).toMatchObject({ status: "failed", result: null });
+    expect(large.error_message).toMatch(/^PayloadNumberTooLarge: the payload has a number above .*: -1e400$/);
+    expect(await user.invoke(`echo-${name}`, '"1e400"')).toMatchObject({ result: { value: "1e400" } });
+  });
+
   it("gets a payload above 64 KiB and returns a result up to 1 MiB", async () => {
     const text = "€".repeat(100_000);
     expect(await kit(runtime, "length", { text })).toMatchObject({ result: text.length });
@@ -335,5 +351,45 @@ describe("the example of a runtime", () => {
     const folders = readdirSync(join(PROJECT_DIR, "runtimes"), { recursive: true, withFileTypes: true });
     const examples = folders.filter((entry) => entry.isDirectory() && entry.name.startsWith("example"));
     expect(examples.length).toBe(5);
+  });
+});
+
+describe("numbers of any function", () => {
+  const invoked = (name: string, body: string) => user.raw("POST", `/api/functions/invoke/${name}`, body);
+
+  it("pass unchanged to a command and from one", async () => {
+    await user.deployments([{ name: "cat", handler: "cat" }]);
+    const numbers = "[9007199254740993,1.0,-0,1e2,0.10]";
+    expect(JSON.parse(await invoked("cat", `{"payload":${numbers}}`)).stdout).toBe(numbers);
+    expect(JSON.parse(await invoked("cat", '{"payload":1.0,"timeout_seconds":3.0}')).stdout).toBe("1.0");
+    expect(JSON.parse(await invoked("cat", '{"payload":{"b": 1, "a": "\\u0041"}}')).stdout).toBe('{"b":1,"a":"A"}');
+    const code = "export const handler = () => ({ id: JSON.rawJSON('9007199254740993'), price: JSON.rawJSON('1.0') });";
+    await user.deploy("raw", { "index.mjs": code }, NODEJS);
+    expect(await invoked("raw", "{}")).toContain('"result":{"id":9007199254740993,"price":1.0}');
+    await user.deploy("float", { "main.py": "def handler(payload, context): return [payload, 1.0, 10**30]" }, PYTHON3);
+    expect(await invoked("float", '{"payload":1.0}')).toContain(`"result":[1.0,1.0,${10n ** 30n}]`);
+  });
+
+  it("pass unchanged into the smoke call of a deployment", async () => {
+    const code = await user.upload({ "main.py": "def handler(payload, context): assert payload == 2**53 + 1" });
+    const body = `{"functions":[{"name":"smoked","code_sha256":"${code}","runtime":"python3","handler":"main.py:handler",
+      "smoke":{"payload":9007199254740993}}]}`;
+    expect(JSON.parse(await user.raw("POST", "/api/functions/deployments", body)).error ?? null).toBe(null);
+  });
+
+  it("are refused above the largest double", async () => {
+    for (const body of ['{"payload":1e400}', '{"payload":[-1e309]}', `{"payload":1${"0".repeat(400)}}`]) {
+      expect(JSON.parse(await invoked("cat", body))).toMatchObject({
+        error_code: "INVALID_ARGUMENT",
+        error: expect.stringMatching(/^the body has a number that is too large: /),
+      });
+    }
+    const forged = "export const handler = () => JSON.rawJSON('1e400');";
+    await user.deploy("forged", { "index.mjs": forged }, NODEJS);
+    expect(JSON.parse(await invoked("forged", "{}"))).toMatchObject({
+      status: "failed",
+      result: null,
+      error_message: expect.stringMatching(/^the result has a number that is too large: 1e400/),
+    });
   });
 });

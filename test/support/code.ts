@@ -61,6 +61,13 @@ export class CodeUser {
     return this.#daemon.call(method, path, body, { "x-api-key": this.key });
   }
 
+  /** Sends JSON as it is written. Returns the answer as it came. */
+  async raw(method: string, path: string, body?: string): Promise<string> {
+    const headers = { "x-api-key": this.key, "content-type": "application/json" };
+    const response = await fetch(this.#daemon.url + path, { method, headers, ...(body === undefined ? {} : { body }) });
+    return response.text();
+  }
+
   /** Sends a raw body. */
   async send(
     method: string,

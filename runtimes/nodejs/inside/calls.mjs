@@ -26,15 +26,30 @@ const cancel = clearTimeout;
 /** First bytes of JSON: { [ " - t f n, digits and white space. */
 const JSON_STARTS = new Set([...'{["-tfn0123456789 \t\r\n'].map((character) => character.charCodeAt(0)));
 
+/** What a number above the largest double has: an exponent of three digits, or 309 digits. */
+const LARGE = /[eE]\+?\d{3}|\d{309}/u;
+
+/** Throws for a number that no double holds: its value would be Infinity. */
 function payloadOf(bytes, start, end) {
   if (start === end) return undefined;
   const text = bytes.toString("utf8", start, end);
   if (!JSON_STARTS.has(bytes[start])) return text;
+  let payload;
   try {
-    return parse(text);
+    payload = parse(text);
   } catch {
     return text;
   }
+  if (LARGE.test(text)) parse(text, refuseLarge);
+  return payload;
+}
+
+function refuseLarge(_key, value, { source }) {
+  if (value !== Infinity && value !== -Infinity) return value;
+  throw new RuntimeError(
+    "PayloadNumberTooLarge",
+    `the payload has a number above ${Number.MAX_VALUE}: ${source.slice(0, 64)}`,
+  );
 }
 
 const notJson = (why) => new RuntimeError("ResultNotJson", `the result cannot be expressed as JSON: ${why}`);
@@ -121,7 +136,13 @@ export class Calls {
       return;
     }
     this.#watch(call.head.deadline_ms);
-    const payload = payloadOf(bytes, body, end);
+    let payload;
+    try {
+      payload = payloadOf(bytes, body, end);
+    } catch (error) {
+      this.fail(call, error);
+      return;
+    }
     if (this.#handler !== null) this.#run(call, payload);
     else this.#wait(call, payload);
   }

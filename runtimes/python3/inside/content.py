@@ -35,7 +35,21 @@ class _Parsing:
     parse_constant = _refuse_constant
 
 
+class _Checking(_Parsing):
+    """For texts that may have a number above the largest float."""
+
+    @staticmethod
+    def parse_float(text):
+        value = float(text)
+        if value in (_INFINITY, -_INFINITY):
+            raise Refusal("PayloadNumberTooLarge", f"the payload has a number above the largest float: {text[:64]}")
+        return value
+
+
+_INFINITY = float("inf")
+_EXPONENTS = ("E", "e+", *(f"e{digit}" for digit in range(10)))
 _scan = make_scanner(_Parsing)
+_scan_checking = make_scanner(_Checking)
 
 
 def split(content):
@@ -50,9 +64,12 @@ def payload_of(body):
         return None
     text = str(body, "utf-8", "replace")
     json = text.strip(_WHITESPACE)
+    scan = _scan_checking if any(map(json.__contains__, _EXPONENTS)) else _scan
     try:
-        value, end = _scan(json, 0)
-    except (StopIteration, ValueError, SystemError):
+        value, end = scan(json, 0)
+    except (StopIteration, ValueError, SystemError) as error:
+        if str(error).startswith("Exceeds the limit"):
+            raise Refusal("PayloadNumberTooLarge", f"the payload has an integer with too many digits: {error}") from None
         # Before json is imported, its C part raises SystemError in place of JSONDecodeError, a ValueError.
         return text
     except RecursionError:

@@ -4,6 +4,7 @@ import type { ResponseOf } from "../../client/client.ts";
 import { fieldName, settingLine } from "../functions/changes.ts";
 import type { Format } from "../output/terminal.ts";
 import { shellWord, visible } from "../output/text.ts";
+import { parseExactly } from "../session/exact-json.ts";
 import { readInput } from "../session/input.ts";
 import type { Session } from "../session/session.ts";
 import { withRuleAgainst } from "./left-out.ts";
@@ -93,7 +94,7 @@ export async function invokeCommand(one: ProjectFunction): Promise<string> {
 
 function compact(payload: string): string {
   try {
-    return JSON.stringify(JSON.parse(payload));
+    return JSON.stringify(parseExactly(payload));
   } catch {
     return payload;
   }

@@ -6,6 +6,7 @@ import { ApiError, Client, type ResponseOf } from "../../client/client.ts";
 import { type Column, list, table } from "../output/table.ts";
 import type { Terminal } from "../output/terminal.ts";
 import { json } from "../output/text.ts";
+import { parseExactly } from "./exact-json.ts";
 import { EXIT, Failure } from "./failure.ts";
 import { readList } from "./pages.ts";
 import { type Environment, readTarget, type Target, type TargetFlags } from "./target.ts";
@@ -75,7 +76,7 @@ export class Session {
   }
 
   client(timeout_ms: number = LIMITS.cli_request_timeout_ms): Client {
-    return new Client({ url: this.target.url, key: this.target.key, timeout_ms });
+    return new Client({ url: this.target.url, key: this.target.key, timeout_ms, read: parseExactly });
   }
 
   /** A client for routes that require the credential's tenant, whose id the first call requests from the daemon. */
@@ -84,7 +85,7 @@ export class Session {
     this.#own_tenant ??= this.client(timeout_ms)
       .request("GET /api/tenant")
       .then(({ tenant_id }) => tenant_id);
-    return new Client({ url, key, tenant_id: await this.#own_tenant, timeout_ms });
+    return new Client({ url, key, tenant_id: await this.#own_tenant, timeout_ms, read: parseExactly });
   }
 
   get now(): number {

@@ -5,13 +5,24 @@
 import { type BindHead, type CallHead, type ErrorContent, STATUS } from "../../../runtimes/index.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { GatheredOutput } from "../../base/gathered-output.ts";
+import { checkNumbers, exactValue } from "../../base/json-numbers.ts";
 import { checkShape } from "../../base/json-shape.ts";
+import { JsonText } from "../../base/json-text.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { traceparentOf } from "../../base/trace.ts";
 import type { CallListener, CallOutcome, Resident, ResidentEnd } from "../../engine/ports.ts";
 import type { Prepared } from "../target.ts";
 import type { Calling } from "./calling.ts";
-import { type Ending, failedEnding, IDLE, messageText, oomText, type Served, timedOutEnding } from "./outcome.ts";
+import {
+  type Ending,
+  failedEnding,
+  IDLE,
+  messageText,
+  oomText,
+  type Result,
+  type Served,
+  timedOutEnding,
+} from "./outcome.ts";
 
 const HEAD_LENGTH_BYTES = 4;
 const MEGABYTE = 1024 * 1024;
@@ -102,10 +113,11 @@ export function endText(end: ResidentEnd, oomKilled: boolean, memory_limit_mb: n
 /** Returns the result, or what is wrong with it. */
 function checked(content: Buffer): Pick<Ending, "result"> | { readonly complaint: string } {
   if (content.length === 0) return { result: null };
-  const json = content.toString();
   try {
     checkShape(content, "the result");
-    return { result: { json, value: JSON.parse(json) } };
+    const value = exactValue(content) as Result["value"];
+    if (value instanceof JsonText) checkNumbers(content, "the result");
+    return { result: { json: content.toString(), value } };
   } catch (error) {
     return { complaint: error instanceof AppError ? errorText(error) : "the result is not JSON" };
   }

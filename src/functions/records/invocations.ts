@@ -7,6 +7,7 @@ import type { Clock, EpochSeconds } from "../../base/clock.ts";
 import { toEpochSeconds } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
 import type { Ids } from "../../base/ids.ts";
+import { exactValue } from "../../base/json-numbers.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { Listed, Place } from "../../base/paging.ts";
@@ -230,7 +231,7 @@ export class Invocations {
       ended_at: Number(row.ended_at),
       duration_ms: Number(row.duration_ms),
       exit_code: numberOrNull(row.exit_code),
-      result: row.result === null ? null : JSON.parse(String(row.result)),
+      result: row.result === null ? null : (exactValue(Buffer.from(String(row.result))) as InvocationRecord["result"]),
       stdout: String(row.stdout),
       stderr: String(row.stderr),
       stdout_truncated: (flags & FLAG_STDOUT_TRUNCATED) !== 0,

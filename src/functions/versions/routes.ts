@@ -153,6 +153,7 @@ export function codeRoutes({ functions, code }: CodeRoutesOptions) {
         "Creates or updates functions and makes them active, all or none. What is the same already makes no version.",
       headers: ["Idempotency-Key"],
       body: deployFunctions,
+      exact_fields: [["functions", "*", "smoke", "payload"]],
       response: deployedFunctions,
       errors: [...ACTIVATION_ERRORS, "CAPACITY_FULL", "QUOTA_EXCEEDED"],
       example: {

@@ -55,6 +55,21 @@ export class ApiError extends Error {
   }
 }
 
+/**
+ * An answer with each number of a result as the function wrote it: one that a double does not keep is an object that
+ * `JSON.stringify` writes so. Browsers without `JSON.rawJSON` show the double.
+ *
+ * @param {string} answer
+ */
+function parsed(answer) {
+  /** @type {any} */
+  const json = JSON;
+  if (!answer.includes('"result":') || json.rawJSON === undefined) return JSON.parse(answer);
+  return json.parse(answer, (/** @type {string} */ _, /** @type {unknown} */ value, /** @type {any} */ { source }) =>
+    typeof value === "number" && String(value) !== source ? json.rawJSON(source) : value,
+  );
+}
+
 /** @param {number} status @param {string} answer */
 function refusal(status, answer) {
   try {
@@ -383,7 +398,7 @@ export class Api {
       const response = await fetch(target, init);
       const answer = await response.text();
       if (!response.ok) throw refusal(response.status, answer);
-      return answer === "" ? null : JSON.parse(answer);
+      return answer === "" ? null : parsed(answer);
     });
   }
 
