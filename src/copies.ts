@@ -13,6 +13,7 @@ import { Exports, type ImageMaker } from "./snapshots/exports.ts";
 import { Restore } from "./snapshots/restore.ts";
 import { Schedules } from "./snapshots/schedules.ts";
 import { Snapshots } from "./snapshots/service.ts";
+import { Settling } from "./snapshots/settling.ts";
 import { Taking } from "./snapshots/taking.ts";
 import type { Store, StoredNode } from "./store/store.ts";
 import type { Volumes } from "./volumes/service.ts";
@@ -34,11 +35,12 @@ interface Parts {
 
 export function makeSnapshots(parts: Parts) {
   const snapshots = new Snapshots({ ...parts, storage: () => parts.engine.storage });
+  const settling = new Settling({ ...parts, snapshots });
   const taking = new Taking({ ...parts, snapshots });
   const copies = new Copies({ ...parts, snapshots, taking });
   const restore = new Restore({ ...parts, snapshots });
   const comparisons = new Comparisons({ ...parts, snapshots });
-  const exports = new Exports({ ...parts, snapshots, images: parts.commits });
+  const exports = new Exports({ ...parts, snapshots, settling, images: parts.commits });
   const schedules = new Schedules({ ...parts, snapshots, taking });
-  return { snapshots, taking, copies, restore, comparisons, exports, schedules };
+  return { snapshots, settling, taking, copies, restore, comparisons, exports, schedules };
 }

@@ -42,7 +42,10 @@ export const SNAPSHOT_LIMITS = {
   comparisons_max: 4,
   comparisons_per_tenant_max: 32,
   comparisons_waiting_max: 256,
-  /** A clone polls the state of its snapshot at this interval, in case no notification arrives. */
+  /** Requests that wait for a snapshot that is being taken, of one tenant and of all. */
+  snapshot_waits_per_tenant_max: 64,
+  snapshot_waits_max: 512,
+  /** Who waits for a snapshot polls its state at this interval, in case no notification arrives. */
   snapshot_look_ms: 200,
   /** Nodes of a lineage in one response. */
   lineage_nodes_max: 1_000,

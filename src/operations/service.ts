@@ -166,6 +166,11 @@ export class Operations {
     return this.#rows.list(tenant_id, filter, place);
   }
 
+  /** Whether the daemon is about to end, so that nothing waits any more. */
+  get isDraining(): boolean {
+    return this.#queue.isDraining;
+  }
+
   /**
    * Waits until the operation has ended, its time is up, the signal fires, or the daemon is about to end. Resolves to
    * the record as it is then. Throws NOT_FOUND.

@@ -12,6 +12,7 @@ import type { OperationContext, OperationResult, Operations } from "../operation
 import type { Once } from "../store/store.ts";
 import type { SnapshotRow } from "./rows.ts";
 import { MOMENT, SNAPSHOT_KIND, type Snapshots, unfinished } from "./service.ts";
+import type { Settling } from "./settling.ts";
 import { WorkingCopies, type WorkingCopiesOptions } from "./working-copies.ts";
 
 /** Makes an image of the files of a container that does not run: src/oci/commits.ts. */
@@ -29,6 +30,7 @@ export interface ImageMaker {
 
 export interface ExportsOptions extends WorkingCopiesOptions {
   readonly snapshots: Snapshots;
+  readonly settling: Settling;
   readonly operations: Operations;
   readonly images: ImageMaker;
 }
@@ -130,9 +132,9 @@ export class Exports {
     return this.#options.operations.accept(tenant_id, { type: "snapshot.export", target, input, once });
   }
 
-  /** Throws NOT_FOUND, INVALID_ARGUMENT, QUOTA_EXCEEDED, WRONG_STATE. */
+  /** Waits for a snapshot that is being taken. Throws NOT_FOUND, INVALID_ARGUMENT, QUOTA_EXCEEDED, WRONG_STATE. */
   async checkImage(tenant_id: string, snapshot_id: string, reference: string): Promise<void> {
-    await this.check(tenant_id, await this.#options.snapshots.held(tenant_id, snapshot_id), reference);
+    await this.check(tenant_id, await this.#options.settling.row(tenant_id, snapshot_id), reference);
   }
 
   /** Makes an image of a snapshot. Throws as the import of an image does. */

@@ -41,10 +41,12 @@ import {
   snapshotVolume,
 } from "./schema.ts";
 import type { Snapshots } from "./service.ts";
+import type { Settling } from "./settling.ts";
 import { handleOf, type Taking } from "./taking.ts";
 
 export interface SnapshotRoutesOptions extends ScheduleRoutesOptions {
   readonly snapshots: Snapshots;
+  readonly settling: Settling;
   readonly taking: Taking;
   readonly copies: Copies;
   readonly restore: Restore;
@@ -57,6 +59,7 @@ export interface SnapshotRoutesOptions extends ScheduleRoutesOptions {
 const CHANGES = ["X-Tenant-Id", "Idempotency-Key"] as const;
 const OPERATION_ERRORS = ["QUEUE_FULL", "SHUTTING_DOWN", "TIMEOUT", "WRONG_STATE"] as const;
 const TAKE_ERRORS = ["NOT_FOUND", "QUOTA_EXCEEDED", "CAPACITY_FULL", ...OPERATION_ERRORS] as const;
+const WAIT_ERRORS = ["NOT_FOUND", "WRONG_STATE", "CONCURRENCY_LIMIT", "CAPACITY_FULL", "SHUTTING_DOWN"] as const;
 const COPY_ERRORS = [...TAKE_ERRORS, "NAME_TAKEN", "START_FAILED"] as const;
 const BY_ID = { snapshot_id: "{snapshot_id}" };
 const BY_CONTAINER = { container_id: "{container_id}" };
@@ -166,7 +169,7 @@ function findRoutes({ snapshots }: SnapshotRoutesOptions) {
 }
 
 function takeRoutes(options: SnapshotRoutesOptions) {
-  const { snapshots, taking, restore, containers, operations } = options;
+  const { settling, taking, restore, containers, operations } = options;
   return [
     route({
       method: "POST",
@@ -206,12 +209,12 @@ function takeRoutes(options: SnapshotRoutesOptions) {
       status: 202,
       response: acceptedOperation,
       other: { status: 200, response: z.union([operationRecord, dryRun]), example: SAMPLES.operation },
-      errors: [...TAKE_ERRORS, "IN_USE", "START_FAILED"],
+      errors: [...TAKE_ERRORS, "CONCURRENCY_LIMIT", "IN_USE", "START_FAILED"],
       example: { params: BY_CONTAINER, body: BY_ID, response: SAMPLES.handle },
       handler: async ({ caller, params, query, body, once, signal }) => {
         const { tenant_id } = caller;
         const row = await containers.held(tenant_id, params.container_id);
-        const snapshot = await snapshots.held(tenant_id, body.snapshot_id);
+        const snapshot = await settling.row(tenant_id, body.snapshot_id, signal);
         if (body.dry_run) {
           restore.check(row, snapshot);
           return checked(NO_REMARKS);
@@ -286,7 +289,7 @@ function copyRoutes({ snapshots, copies, containers, operations }: SnapshotRoute
   ];
 }
 
-function keepRoutes({ snapshots }: SnapshotRoutesOptions) {
+function keepRoutes({ snapshots, settling }: SnapshotRoutesOptions) {
   const pin = <const V extends "pin" | "unpin">(verb: V, operation: string, summary: string) =>
     route({
       method: "POST",
@@ -298,31 +301,33 @@ function keepRoutes({ snapshots }: SnapshotRoutesOptions) {
       headers: CHANGES,
       params: bySnapshot,
       response: pinnedSnapshot,
-      errors: ["NOT_FOUND", "WRONG_STATE"],
+      errors: WAIT_ERRORS,
       example: { params: BY_ID, response: verb === "pin" ? SAMPLES.pinned : SAMPLES.unpinned },
-      handler: async ({ caller, params }) => {
+      handler: async ({ caller, params, signal }) => {
         const pinned = verb === "pin";
+        await settling.row(caller.tenant_id, params.snapshot_id, signal);
         await snapshots.pin(caller.tenant_id, params.snapshot_id, pinned);
         const message = pinned ? "snapshot pinned" : "snapshot unpinned";
         return { success: true as const, message, snapshot_id: params.snapshot_id, pinned };
       },
     });
   return [
-    pin("pin", "pinSnapshot", "Pins a snapshot: it can be neither deleted nor expire."),
-    pin("unpin", "unpinSnapshot", "Unpins a snapshot."),
+    pin("pin", "pinSnapshot", "Pins a snapshot, once it is complete: it can be neither deleted nor expire."),
+    pin("unpin", "unpinSnapshot", "Unpins a snapshot, once it is complete."),
     route({
       method: "DELETE",
       path: "/api/snapshots/:snapshot_id",
       auth: "tenant",
       scope: "write",
       operation: "deleteSnapshot",
-      summary: "Deletes a snapshot unless it is pinned; its clones stay whole.",
+      summary: "Deletes a snapshot, once it is complete, unless it is pinned; its clones stay whole.",
       headers: CHANGES,
       params: bySnapshot,
       response: acknowledgement,
-      errors: ["NOT_FOUND", "SNAPSHOT_PINNED", "WRONG_STATE"],
+      errors: ["SNAPSHOT_PINNED", ...WAIT_ERRORS],
       example: { params: BY_ID, response: SAMPLES.deleted },
-      handler: async ({ caller, params }) => {
+      handler: async ({ caller, params, signal }) => {
+        await settling.row(caller.tenant_id, params.snapshot_id, signal);
         await snapshots.delete(caller.tenant_id, params.snapshot_id);
         return { success: true as const, message: "snapshot deleted" };
       },
@@ -359,7 +364,7 @@ function volumeRoutes(options: SnapshotRoutesOptions) {
   ];
 }
 
-function changeRoutes({ comparisons, containers }: SnapshotRoutesOptions) {
+function changeRoutes({ comparisons, settling, containers }: SnapshotRoutesOptions) {
   return [
     route({
       method: "GET",
@@ -372,10 +377,13 @@ function changeRoutes({ comparisons, containers }: SnapshotRoutesOptions) {
       params: byTwoSnapshots,
       query: diffQuery,
       response: changes,
-      errors: ["NOT_FOUND", "WRONG_STATE", "TIMEOUT", "CONCURRENCY_LIMIT", "CAPACITY_FULL"],
+      errors: ["TIMEOUT", ...WAIT_ERRORS],
       example: { params: { ...BY_ID, other_id: "{other_id}" }, response: SAMPLES.changes },
-      handler: ({ caller, params, query }) =>
-        comparisons.ofSnapshots(caller.tenant_id, params.snapshot_id, params.other_id, query.limit),
+      handler: async ({ caller, params, query, signal }) => {
+        const { snapshot_id, other_id } = params;
+        for (const id of [snapshot_id, other_id]) await settling.row(caller.tenant_id, id, signal);
+        return comparisons.ofSnapshots(caller.tenant_id, snapshot_id, other_id, query.limit);
+      },
     }),
     route({
       method: "GET",
@@ -388,9 +396,10 @@ function changeRoutes({ comparisons, containers }: SnapshotRoutesOptions) {
       params: byContainer,
       query: changesQuery,
       response: changes,
-      errors: ["NOT_FOUND", "WRONG_STATE", "TIMEOUT", "CONCURRENCY_LIMIT", "CAPACITY_FULL"],
+      errors: ["TIMEOUT", ...WAIT_ERRORS],
       example: { params: BY_CONTAINER, query: { limit: "100" }, response: SAMPLES.changes },
-      handler: async ({ caller, params, query }) => {
+      handler: async ({ caller, params, query, signal }) => {
+        if (query.since != null) await settling.row(caller.tenant_id, query.since, signal);
         const row = await containers.held(caller.tenant_id, params.container_id);
         return comparisons.ofContainer(caller.tenant_id, row, query.since ?? null, query.limit);
       },
@@ -398,8 +407,8 @@ function changeRoutes({ comparisons, containers }: SnapshotRoutesOptions) {
   ];
 }
 
-function exportRoutes({ snapshots, exports, containers, operations }: SnapshotRoutesOptions) {
-  const IMAGE_ERRORS = ["IMAGE_INVALID", "IN_USE", ...TAKE_ERRORS] as const;
+function exportRoutes({ settling, exports, containers, operations }: SnapshotRoutesOptions) {
+  const IMAGE_ERRORS = ["IMAGE_INVALID", "IN_USE", "CONCURRENCY_LIMIT", ...TAKE_ERRORS] as const;
   return [
     route({
       method: "POST",
@@ -420,7 +429,7 @@ function exportRoutes({ snapshots, exports, containers, operations }: SnapshotRo
       example: { params: BY_ID, body: { reference: "tools:1" }, response: SAMPLES.handle },
       handler: async ({ caller, params, query, body, once, signal }) => {
         const { tenant_id } = caller;
-        const row = await snapshots.held(tenant_id, params.snapshot_id);
+        const row = await settling.row(tenant_id, params.snapshot_id, signal);
         const isTar = body.format === "tar";
         if (body.dry_run) {
           if (!isTar) await exports.check(tenant_id, row, body.reference ?? "");

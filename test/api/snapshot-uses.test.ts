@@ -69,14 +69,67 @@ describe("slow work, and sources that are deleted meanwhile", () => {
       consistency_mode: "app-consistent",
     });
     const clone = await snapshots.ok("POST", `/api/snapshots/${body.snapshot_id}/clone`, { name: "copy" });
-    const pin = await snapshots.call("POST", `/api/snapshots/${body.snapshot_id}/pin`);
-    expect([pin.status, pin.body.error]).toEqual([409, "cannot pin a snapshot that is creating"]);
-    const since = await snapshots.call("GET", `/api/containers/box/changes?since=${body.snapshot_id}`);
-    expect([since.status, since.body.error_code]).toEqual([409, "WRONG_STATE"]);
     // Longer than a waiting clone looks at its snapshot: it must not spin.
     await new Promise((resolve) => setTimeout(resolve, 1_000));
     expect((await daemon.call("GET", "/health")).status).toBe(200);
     expect(await snapshots.ended(clone)).toMatchObject({ status: "succeeded" });
+    await snapshots.clear();
+  });
+
+  it("waits with every use of a snapshot that is being taken, until it is complete or not made", async () => {
+    await containers.create({ name: "box" });
+    const hook = (line: string) =>
+      containers.shell(
+        "box",
+        `mkdir -p /etc/hearth; printf '#!/bin/sh\nwhile [ ! -e /go ]; do sleep 0.1; done; rm /go; ${line}\n' > /etc/hearth/pre-snapshot; chmod +x /etc/hearth/pre-snapshot`,
+      );
+    const begun = async () => {
+      const { body } = await snapshots.call("POST", "/api/containers/box/snapshot", {
+        consistency_mode: "app-consistent",
+      });
+      return { operation: body, id: String(body.snapshot_id), path: `/api/snapshots/${body.snapshot_id}` };
+    };
+    /** Answers of requests that are sent while the snapshot is being taken. */
+    const sent = async (
+      { path, id }: { path: string; id: string },
+      requests: readonly (readonly [string, string])[],
+    ) => {
+      let answered = 0;
+      const all = requests.map(([method, to]) =>
+        snapshots.call(method, to.replace("{path}", path).replace("{id}", id)).finally(() => answered++),
+      );
+      expect(await snapshots.ok("GET", path)).toMatchObject({ state: "creating" });
+      expect(answered).toBe(0);
+      await containers.shell("box", "touch /go");
+      return (await Promise.all(all)).map(({ status, body }) => [status, body.error_code ?? null]);
+    };
+    await hook("true");
+    const kept = await begun();
+    const uses = [
+      ["POST", "{path}/pin"],
+      ["GET", "{path}/diff/{id}"],
+      ["GET", "/api/containers/box/changes?since={id}"],
+    ] as const;
+    expect(await sent(kept, uses)).toEqual(uses.map(() => [200, null]));
+    expect(await snapshots.ok("GET", kept.path)).toMatchObject({ state: "ready", pinned: true });
+    await snapshots.ok("POST", `${kept.path}/unpin`);
+    const removed = await begun();
+    expect(await sent(removed, [["DELETE", "{path}"]])).toEqual([[200, null]]);
+    expect((await snapshots.call("GET", removed.path)).status).toBe(404);
+    // Not made, because its hook fails: what waited finds nothing.
+    await hook("exit 7");
+    const lost = await begun();
+    const refused = [...uses, ["POST", "{path}/unpin"], ["DELETE", "{path}"]] as const;
+    expect(await sent(lost, refused)).toEqual(refused.map(() => [404, "NOT_FOUND"]));
+    // A client that gives up: what it asked for is not done later.
+    await hook("true");
+    const left = await begun();
+    const headers = { "x-api-key": KEY, "x-tenant-id": "default" };
+    const gone = AbortSignal.timeout(500);
+    await expect(fetch(daemon.url + left.path, { method: "DELETE", headers, signal: gone })).rejects.toThrow();
+    await containers.shell("box", "touch /go");
+    await snapshots.ended(left.operation);
+    expect(await snapshots.ok("GET", left.path)).toMatchObject({ state: "ready" });
     await snapshots.clear();
   });
 
