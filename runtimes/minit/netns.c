@@ -138,15 +138,28 @@ static int add_neighbour(int fd, int index, uint32_t address, uint32_t link_addr
   return netlink_ask(fd, &m);
 }
 
-/* /proc/sys/net is that of the reader's namespace. A kernel without IPv6 has no such file, and nothing to disable. */
-static int disable_ipv6(const char *which) {
-  char path[64];
-  snprintf(path, sizeof path, "/proc/sys/net/ipv6/conf/%s/disable_ipv6", which);
+static bool failed(struct netns_result *result, const char *step, int error) {
+  result->error = error;
+  if (error != 0) snprintf(result->step, sizeof result->step, "%s", step);
+  return error != 0;
+}
+
+/* /proc/sys/net is that of the writer's namespace. A kernel without IPv6 has no files for it, and nothing to set. */
+static int set_sysctl(const char *path, const char *value) {
   int fd = open(path, O_WRONLY | O_CLOEXEC);
   if (fd < 0) return errno == ENOENT ? 0 : errno;
-  int error = write(fd, "1", 1) == 1 ? 0 : errno;
+  size_t len = strlen(value);
+  int error = write(fd, value, len) == (ssize_t)len ? 0 : errno;
   close(fd);
   return error;
+}
+
+/* IPv6 on lo alone: programs find ::1, and eth0, which is made later, has none. Sockets for echo requests are anybody's. */
+static void set_sysctls(struct netns_result *result) {
+  static const char all[] = "/proc/sys/net/ipv6/conf/all/disable_ipv6", lo[] = "/proc/sys/net/ipv6/conf/lo/disable_ipv6";
+  if (failed(result, "disable ipv6", set_sysctl(all, "1"))) return;
+  if (failed(result, "ipv6 on lo", set_sysctl(lo, "0"))) return;
+  failed(result, "ping groups", set_sysctl("/proc/sys/net/ipv4/ping_group_range", "0 2147483647"));
 }
 
 static int delete_link(int fd, const char *host_ifname) {
@@ -173,12 +186,6 @@ static int delete_group(int fd, uint32_t group) {
   message_put_u32(&m, IFLA_GROUP, group);
   int error = netlink_ask(fd, &m);
   return error == ENODEV ? 0 : error;
-}
-
-static bool failed(struct netns_result *result, const char *step, int error) {
-  result->error = error;
-  if (error != 0) snprintf(result->step, sizeof result->step, "%s", step);
-  return error != 0;
 }
 
 static bool is_name(const char *name) { return *name != 0 && strlen(name) < IFNAMSIZ; }
@@ -275,8 +282,8 @@ static void add_steps(const struct netns_request *request, struct work *w, struc
   if (request->first_id != 0 && failed(result, "user namespace", make_owned(w, request->first_id))) return;
   w->inside = netlink_open(NETLINK_ROUTE);
   if (failed(result, "rtnetlink socket inside", w->inside < 0 ? errno : 0)) return;
-  if (failed(result, "disable ipv6", disable_ipv6("default"))) return;
-  if (failed(result, "disable ipv6", disable_ipv6("all"))) return;
+  set_sysctls(result);
+  if (result->error != 0) return;
   if (failed(result, "loopback up", set_flags(w->inside, LOOPBACK_INDEX, IFF_UP))) return;
   if (failed(result, "veth", make_veth(w->host, request, w->netns))) return;
   w->linked = true;

@@ -22,6 +22,14 @@ const KINDS = [
 const LIMITS_OF = `cd /sys/fs/cgroup; if [ -e memory.max ]; then cat memory.max cpu.max; else
 cat memory/memory.limit_in_bytes; echo $(cat cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us); fi`;
 
+/** Prints the type of the answer to an echo request, and what raw sockets fail with. */
+const ECHO = `import errno, socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP); s.settimeout(10)
+s.sendto(bytes([8, 0, 0, 0, 0, 0, 0, 1]), ("127.0.0.1", 0)); print(s.recv(100)[0])
+for kind in ((socket.SOCK_RAW, 1), (10, 0x300)):
+    try: socket.socket(socket.AF_INET, *kind); print("done")
+    except OSError as error: print(errno.errorcode[error.errno])`;
+
 /** Prints each attempt that succeeds. */
 const ATTACKS = `import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -89,6 +97,20 @@ for name, kind in ${JSON.stringify(asked)}.items():
     expect(out.trim().split("\n")).toEqual(lines);
   });
 
+  it("localhost has both addresses, and eth0 no IPv6", async () => {
+    const out = await python(`import socket
+for family, kind, _, _, address in socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM):
+    server = socket.socket(family, kind); server.bind(address); server.listen()
+    client = socket.create_connection(server.getsockname()[:2], 5)
+    print(server.getsockname()[0], client.getpeername()[0])
+print([line.split()[-1] for line in open("/proc/net/if_inet6")])`);
+    expect(out.trim().split("\n").sort()).toEqual(["127.0.0.1 127.0.0.1", "::1 ::1", "['lo']"]);
+  });
+
+  it("echo requests need no capability, and no raw socket can be had", async () => {
+    expect(await python(ECHO)).toBe("0\nEPERM\nEPERM\n");
+  });
+
   it("its own limits are at /sys/fs/cgroup, and nothing of others", async () => {
     const other = await containers.create({ name: `${name}-other`, memory_limit_mb: 333 });
     const seen = await containers.shell(state.id, LIMITS_OF);
@@ -119,6 +141,14 @@ for name, kind in ${JSON.stringify(asked)}.items():
     const out = await python(ATTACKS);
     expect(out).toBe("end\n");
   });
+});
+
+it("echo requests are any user's, and of function instances too", async () => {
+  const { container_id } = await containers.create({ name: "user", user: "1234:55" });
+  expect(await containers.python(container_id, ECHO)).toBe("0\nEPERM\nEPERM\n");
+  await containers.delete(container_id);
+  await daemon.deploy({ name: "echo", handler: "python3 -" });
+  expect(await daemon.invoke("echo", { payload: ECHO })).toMatchObject({ stdout: "0\nEPERM\nEPERM\n" });
 });
 
 it("programs size themselves by the limits of a function's version", async () => {

@@ -55,7 +55,7 @@ describe("an image without a shell, of one static program,", () => {
     expect(await images.look(id, "read:/one", "read:/two", "id:")).toEqual([
       "one",
       "two",
-      expect.stringMatching(/^uid 0 0 gid 0 0 caps [0-9a-f]+ no_new_privs 1$/),
+      expect.stringMatching(/^uid 0 0 gid 0 0 caps [0-9a-f]+ no_new_privs 0$/),
     ]);
     expect(await user.exec(id, ["sh", "-c", "true"])).toMatchObject({
       exit_code: 127,
@@ -93,33 +93,40 @@ describe("users and privileges of an image", () => {
     const reference = await images.pulled({ config: { User: "1234:55" }, layers: [tar(file("mine", "x", 0o600))] });
     const id = await images.container(reference);
     expect(await images.look(id, "id:", "read:/mine", "write:/new")).toEqual([
-      "uid 1234 1234 gid 55 55 caps 0000000000000000 no_new_privs 1",
+      "uid 1234 1234 gid 55 55 caps 0000000000000000 no_new_privs 0",
       "/mine: Permission denied",
       "/new: Permission denied",
     ]);
     await user.delete(id);
   });
 
-  it("are not raised by setuid and setgid files, nor by file capabilities", async () => {
+  it("are raised by setuid and setgid files and by file capabilities up to those of root, and not if strict", async () => {
     const look = readFileSync(program);
     const layer = tar(
       file("setuid", look, 0o6755),
       withAttribute("security.capability", CHOWN, file("capable", look, 0o755)),
       withAttribute("security.capability", SYS_ADMIN, file("mighty", look, 0o755)),
     );
-    const id = await images.container(await images.pulled({ config: { User: "1234:55" }, layers: [layer] }));
+    const reference = await images.pulled({ config: { User: "1234:55" }, layers: [layer] });
+    const id = await images.container(reference);
     // The files are as in the image.
     expect(await images.look(id, "stat:/setuid")).toEqual([expect.stringMatching(/^mode 106755 .* uid 0 gid 0 /)]);
     expect(await images.look(id, "xattr:/capable")).toEqual([expect.stringMatching(/^security\.capability=01000002/)]);
     // No container may have this capability: the kernel refuses the program.
     expect(await images.lookWith(id, "/mighty", "id:")).toEqual(["minit: /mighty: Operation not permitted"]);
-    for (const one of ["/setuid", "/capable"]) {
-      expect([one, ...(await images.lookWith(id, one, "id:"))]).toEqual([
-        one,
-        "uid 1234 1234 gid 55 55 caps 0000000000000000 no_new_privs 1",
-      ]);
+    expect(await images.lookWith(id, "/setuid", "id:")).toEqual([
+      "uid 1234 0 gid 55 0 caps 00000000800425fb no_new_privs 0",
+    ]);
+    expect(await images.lookWith(id, "/capable", "id:")).toEqual([
+      "uid 1234 1234 gid 55 55 caps 0000000000000001 no_new_privs 0",
+    ]);
+    const strict = await images.container(reference, { strict: true });
+    const same = "uid 1234 1234 gid 55 55 caps 0000000000000000 no_new_privs 1";
+    expect(await images.lookWith(strict, "/setuid", "id:")).toEqual([same]);
+    for (const one of ["/capable", "/mighty"]) {
+      expect(await images.lookWith(strict, one, "id:")).toEqual([`minit: ${one}: Operation not permitted`]);
     }
-    await user.delete(id);
+    await user.delete(id, strict);
   });
 });
 

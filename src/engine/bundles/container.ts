@@ -1,8 +1,11 @@
 /**
  * The OCI configuration of an API container: everything it may and may not do stands here, so this is the file to read
- * for its isolation, as instance.ts is for function instances. Root inside has the capabilities that podman gives. With
- * `strict` it has none, and the system-call filter is that of no capabilities. With `read_only_root` its root file
- * system is mounted read-only, with a tmpfs on /tmp and /run.
+ * for its isolation, as instance.ts is for function instances. Root inside has the capabilities that podman gives, and
+ * CAP_NET_RAW. With `strict` it has none, and the system-call filter is that of no capabilities. With `read_only_root` its root
+ * file system is mounted read-only, with a tmpfs on /tmp and /run.
+ *
+ * Files with setuid and file capabilities raise the rights of a command as far as those of root inside, as with podman: sudo, su and
+ * package scripts need it. The bounding set and the filter hold for all of them. Not so with `strict`, nor in volumes.
  *
  * minit is always root: it looks `user` up inside the container and starts every command as that user. For this a strict
  * container's minit has three capabilities, of which no command gets one (identity.h of minit).
@@ -37,7 +40,11 @@ const TERMINALS = [
   `max=${LIMITS.container_terminals_max}`,
 ];
 
-/** The default of containers-common 0.50 (`default_capabilities`), as Debian's podman has it. */
+/**
+ * The default of containers-common 0.50 (`default_capabilities`), as Debian's podman has it, and CAP_NET_RAW: Debian gives it to the
+ * file of ping, and the kernel starts no file with a capability beyond the bounding set. The filter refuses raw and packet
+ * sockets all the same.
+ */
 export const CAPABILITIES: readonly string[] = [
   "CAP_CHOWN",
   "CAP_DAC_OVERRIDE",
@@ -45,6 +52,7 @@ export const CAPABILITIES: readonly string[] = [
   "CAP_FSETID",
   "CAP_KILL",
   "CAP_NET_BIND_SERVICE",
+  "CAP_NET_RAW",
   "CAP_SETFCAP",
   "CAP_SETGID",
   "CAP_SETPCAP",
@@ -169,7 +177,7 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
         ambient: [],
       },
       rlimits: rlimits(LIMITS.container_files_max),
-      noNewPrivileges: true,
+      noNewPrivileges: strict,
       oomScoreAdj: 500,
     },
     mounts: mountsOf(spec, placement, bundle),
