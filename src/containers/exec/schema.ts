@@ -101,7 +101,9 @@ const processRecord = z
   .object({
     pid: z.int().describe("Pid inside the container."),
     ppid: z.int().describe("Pid of the parent inside the container; 0 if the parent is outside."),
-    command: z.string().describe("Command line; in brackets the name of a process that has none; init for the first process."),
+    command: z
+      .string()
+      .describe("Command line; in brackets the name of a process that has none; init for the first process."),
     state: z.string().describe("State as one letter, as in proc_pid_stat(5)."),
     memory_kb: z.int().describe("Resident memory, in KiB."),
     started_at: isoTime,
