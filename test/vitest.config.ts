@@ -25,7 +25,7 @@ const CLIENTS = [
 
 /** Heavy tests in a browser, and of crashes of a daemon of their own, which mostly wait for its next start. */
 const BESIDE = [
-  "test/api/{page,cards-page,code-page,containers-page,files-page,messages-page,sign-in-page,snapshots-page,terminal-page}.heavy.test.ts",
+  "test/api/{page,areas-page,cards-page,code-page,containers-page,files-page,messages-page,sign-in-page,snapshots-page,terminal-page}.heavy.test.ts",
   "test/recovery/{code,containers,failpoints,kills,rounds,snapshots}.heavy.test.ts",
 ];
 

@@ -124,7 +124,7 @@ export function pageRoutes(files = new PageFiles()): Route[] {
       auth: "public",
       operation: "page",
       content: ["text/html"],
-      summary: "Returns the web page for functions, containers, volumes and messages.",
+      summary: "Returns the console, the web page of a tenant.",
       handler: (request) => files.answer("index.html", request),
     }),
     route({

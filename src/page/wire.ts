@@ -6,6 +6,8 @@ import type { fileEntry } from "../files/schema.ts";
 import type { functionPools } from "../functions/pool-schema.ts";
 import type { versionDiff } from "../functions/versions/schema.ts";
 import type { deadLetters, inboxMessages, streams } from "../icc/schema.ts";
+import type { networkList } from "../networks/schema.ts";
+import type { imageDetail, imageHistory } from "../oci/schema.ts";
 import type { operationList } from "../operations/schema.ts";
 import type { acceptedCopy } from "../snapshots/schema.ts";
 import type { systemInfo } from "../system/schema.ts";
@@ -18,6 +20,9 @@ export type { ContainerRecord } from "../containers/schema.ts";
 export type { FileList } from "../files/schema.ts";
 export type { FunctionPoolStatus } from "../functions/groups.ts";
 export type { FunctionRecord, InvocationRecord, InvocationTimings, VersionRecord } from "../functions/schema.ts";
+export type { PrivateNetwork } from "../networks/schema.ts";
+export type { ProfileRecord, ReleaseRecord } from "../nightly/schema.ts";
+export type { ImageRecord } from "../oci/schema.ts";
 export type { OperationRecord } from "../operations/schema.ts";
 export type { SecretRecord } from "../secrets/schema.ts";
 export type { ServiceRecord } from "../services/schema.ts";
@@ -25,6 +30,9 @@ export type { Changes as FileChanges, Lineage, SnapshotDetail, SnapshotRecord } 
 export type { SessionRecord } from "../terminal/schema.ts";
 export type { VolumeRecord } from "../volumes/schema.ts";
 
+export type NetworkMember = z.output<typeof networkList>["networks"][number]["members"][number];
+export type ImageDetail = z.output<typeof imageDetail>;
+export type HistoryEntry = z.output<typeof imageHistory>["history"][number];
 export type FunctionPools = z.output<typeof functionPools>;
 export type NetworkSetup = z.output<typeof networkSetup>;
 export type ContainerMetrics = z.output<typeof containerMetrics>;

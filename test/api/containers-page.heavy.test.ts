@@ -184,7 +184,7 @@ describe("a container on the page", () => {
   it("leads to its terminal", async () => {
     const { container_id } = await user.create({ name: "shelled" });
     const { page } = await open(`#/containers/${container_id}`);
-    await page.getByRole("link", { name: "Terminal" }).click();
+    await page.getByRole("link", { name: "Terminal", exact: true }).click();
     await page.getByText("/bin/bash in").waitFor();
     await eventually("its name is the title's", async () => (await page.title()) === "shelled terminal · hearth");
     await page.getByRole("link", { name: "shelled", exact: true }).click();
@@ -314,7 +314,7 @@ describe("a key that may only read", () => {
     for (const name of ["Start", "Stop", "Restart", "Kill", "Rename", "Delete", "Send", "Run"]) {
       expect([name, await button(page, name).isVisible()]).toEqual([name, false]);
     }
-    expect(await page.getByRole("link", { name: "Terminal" }).isVisible()).toBe(false);
+    expect(await page.getByRole("link", { name: "Terminal", exact: true }).isVisible()).toBe(false);
     await page.goto(`${daemon.url}/#/containers/${container_id}/files/root`);
     await button(page, ".bashrc").waitFor();
     expect(await button(page, "Upload files").isVisible()).toBe(false);

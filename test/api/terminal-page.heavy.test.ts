@@ -167,7 +167,7 @@ describe("a terminal on the page", () => {
     for (const round of [1, 2]) {
       await page.getByRole("link", { name: "seen" }).click();
       await eventually("nobody is attached", async () => (await sessions())[0].state === "idle");
-      await page.getByRole("link", { name: "Terminal" }).click();
+      await page.getByRole("link", { name: "Terminal", exact: true }).click();
       await page.getByText("/bin/bash in").waitFor();
       await type(page, `echo round-${round}-$kept`);
       await shows(page, new RegExp(`round-${round}-41`));

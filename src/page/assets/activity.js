@@ -1,19 +1,17 @@
-/** Activity: operations, which can be cancelled while they run, and the newest events. */
-import { containerHash } from "./addresses.js";
-import { h, setText, show } from "./dom.js";
-import { age, dateTime, seenText, timeOfDay } from "./format.js";
+/** Activity: the newest operations, which can be cancelled while they run, and the newest events. */
+import { h } from "./dom.js";
+import { dateTime, seenText, timeOfDay } from "./format.js";
+import { OPERATION_COLUMNS, operationRow } from "./operations.js";
 import { operationsOf } from "./resources.js";
 import { followedList, table, tableRow } from "./table.js";
 import { reported } from "./view.js";
-import { act, badge, card, problem } from "./widgets.js";
+import { card, problem } from "./widgets.js";
 
 /** @import { Context, View } from "./view.js" */
 /** @import { Happening } from "./events.js" */
 /** @import { OperationSummary } from "../wire.ts" */
 
-const OPERATIONS_MAX = 30;
-const OPEN = ["accepted", "queued", "running"];
-const OPERATION_COLUMNS = ["Operation", "Status", "Progress", "About", "When", "Actions"];
+const OPERATIONS_MAX = 10;
 const EVENT_COLUMNS = ["Time", "Event", "About", "What"];
 /** Fields that name the subject of an event, the most telling first. */
 const NAMES = ["name", "function_name", "volume", "target_resource_id", "snapshot_id", "container_id", "operation_id"];
@@ -30,46 +28,18 @@ const HIDDEN = [
   "volume_id",
 ];
 
-/** @param {Context} context */
-function operationsCard({ api, clock, say, refresh }) {
+/** The newest operations. @param {Context} context */
+function operationsCard(context) {
   const trouble = problem();
   const list = followedList(
     table("Operations", "operations", OPERATION_COLUMNS),
     "No operations.",
     (/** @type {OperationSummary} */ { operation_id }) => operation_id,
-    ({ operation_id, operation_type, container_id, target_resource_id, created_at }) => {
-      const status = badge();
-      const [progress, when] = [h("span"), h("time", { title: dateTime(created_at) })];
-      const cancel = h("button", { type: "button", text: "Cancel", "aria-label": `Cancel ${operation_type}` });
-      cancel.addEventListener("click", () =>
-        act(cancel, trouble, async () => {
-          await operationsOf(api).cancel(operation_id);
-          say(`${operation_type} was cancelled`);
-          refresh();
-        }),
-      );
-      const about = container_id ?? target_resource_id ?? "";
-      const subject =
-        container_id === null ? h("code", { text: about }) : h("a", { href: containerHash(about), text: about });
-      const name = h("span", { text: operation_type, title: operation_id });
-      const element = tableRow(OPERATION_COLUMNS, [name, status.element, progress, subject, when, cancel]);
-      return {
-        element,
-        /** @param {OperationSummary} operation */
-        update(operation) {
-          status.update(operation.status);
-          const { progress_pct, message, error } = operation;
-          const part = progress_pct === null || operation.status !== "running" ? "" : `${Math.round(progress_pct)} % `;
-          setText(progress, `${part}${error ?? message ?? ""}`);
-          progress.title = error ?? message ?? "";
-          setText(when, age(operation.completed_at ?? operation.updated_at, clock.epochMs()));
-          show(cancel, OPEN.includes(operation.status) && api.may("write"));
-        },
-      };
-    },
+    (operation) => operationRow(operation, context, trouble),
   );
+  const all = h("p", { class: "actions" }, h("a", { href: "#/operations", text: "All operations" }));
   return {
-    element: card("Operations", trouble.element, ...list.elements),
+    element: card("Operations", trouble.element, ...list.elements, all),
     /** @param {readonly OperationSummary[]} operations */
     update: (operations) => list.update(operations),
   };

@@ -22,6 +22,21 @@ export function inboxHash(inbox) {
   return inbox.includes(":") ? null : containerHash(inbox);
 }
 
+/** @param {string} image its reference or id */
+export const imageHash = (image) => `#/images/${encodeURIComponent(image)}`;
+
+/** @param {string} network */
+export const networkHash = (network) => `#/networks/${encodeURIComponent(network)}`;
+
+/** @param {string} service its id */
+export const serviceHash = (service) => `#/services/${encodeURIComponent(service)}`;
+
+/** @param {string} profile */
+export const profileHash = (profile) => `#/profiles/${encodeURIComponent(profile)}`;
+
+/** @param {string} operation its id */
+export const operationHash = (operation) => `#/operations/${encodeURIComponent(operation)}`;
+
 /** @param {string} volume */
 export const volumeHash = (volume) => `#/volumes/${encodeURIComponent(volume)}`;
 

@@ -246,9 +246,9 @@ export class Api {
     return this.request("POST", "/api/terminal/sessions", { container_id, ...size });
   }
 
-  /** Terminal sessions that have not ended, newest first. @returns {Promise<{ sessions: SessionRecord[] }>} */
-  sessions() {
-    return this.request("GET", "/api/terminal/sessions");
+  /** Terminal sessions that have not ended, newest first. @param {number} limit @returns {Promise<{ sessions: SessionRecord[], next_cursor: string | null }>} */
+  sessions(limit) {
+    return this.request("GET", `/api/terminal/sessions?limit=${limit}`);
   }
 
   /** Whether a terminal session can be attached to. @param {string} id */

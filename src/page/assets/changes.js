@@ -45,7 +45,7 @@ function changeRow({ path, change, type, size_bytes, renamed_from }) {
 
 /** The changes that were found, filtered by kind and by text. */
 function changeList() {
-  const { element: grid, rows } = table("Changes", "file-changes", COLUMNS);
+  const { element: grid, rows } = table("Changes", "file-changes slim", COLUMNS);
   const filter = h("input", { type: "search", placeholder: "Filter by path", "aria-label": "Filter changes" });
   const summary = h("p", { class: "hint", "aria-live": "polite" });
   const kinds = h("div", { class: "choice", role: "group", "aria-label": "Filter by change" });

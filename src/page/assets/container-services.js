@@ -13,7 +13,7 @@ import { expiryText } from "./snapshots.js";
 import { table, tableRow } from "./table.js";
 import { act, badge, card, labelled, problem, recordButtons } from "./widgets.js";
 
-/** @import { Context } from "./view.js" */
+/** @import { Context, Removal } from "./view.js" */
 /** @import { ContainerRecord, ServiceRecord } from "../wire.ts" */
 
 /** Rows of the card. */
@@ -21,7 +21,7 @@ export const SERVICES_MAX = 50;
 const COLUMNS = ["Name", "Port", "Status", "Expires", "URL", "Actions"];
 
 /** @param {ServiceRecord} record @param {number} now_ms */
-function expiry(record, now_ms) {
+export function serviceExpiry(record, now_ms) {
   if (record.expires_at === null) return "with its container";
   return record.status === "expired" ? "expired" : expiryText({ ...record, pinned: false }, now_ms);
 }
@@ -51,8 +51,9 @@ function askService({ name: container }) {
 /**
  * The buttons of one service.
  * @param {Context} context @param {ReturnType<typeof problem>} trouble @param {() => ServiceRecord} current @param {() => void} onMoved
+ * @param {Removal} [end] of a page of the service
  */
-function serviceButtons(context, trouble, current, onMoved) {
+export function serviceButtons(context, trouble, current, onMoved, end = async (work) => void (await work())) {
   const { api } = context;
   const services = servicesOf(api);
   const button = recordButtons(context, trouble, current, onMoved);
@@ -65,7 +66,7 @@ function serviceButtons(context, trouble, current, onMoved) {
   const remove = button("Delete", "danger", async ({ service_id, name }) => {
     const text = "Its URL ends immediately, with its requests and WebSockets.";
     if (!(await confirm(`Delete ${name}?`, text, "Delete"))) return null;
-    await services.remove(service_id);
+    await end(() => services.remove(service_id));
     return `${name} is deleted`;
   });
   return {
@@ -101,7 +102,7 @@ function rowMaker(context, trouble, onMoved) {
         setText(port, next.target_port);
         status.update(next.status);
         setAttribute(status.element, "title", next.status_message);
-        setText(expires, expiry(next, context.clock.epochMs()));
+        setText(expires, serviceExpiry(next, context.clock.epochMs()));
         setAttribute(expires, "title", next.expires_at === null ? null : dateTime(next.expires_at));
         const isServed = public_url !== null && next.status !== "expired";
         show(link, isServed);

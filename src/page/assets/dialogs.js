@@ -6,7 +6,7 @@ const KEYS = [
   ["j k", "next, previous row; arrows in a row too"],
   ["Enter", "open the row"],
   ["Esc", "leave a field, then go back"],
-  ["n", "new function, container, volume or secret"],
+  ["n", "new function, container, image, volume or secret"],
   ["i", "go to the payload"],
   ["Ctrl+Enter", "submit the form"],
   ["?", "show these keys"],

@@ -1,7 +1,7 @@
 /** All functions of the tenant, live: one request a round for the list, one for the instances of all of them. */
-
 import { h, setAttribute, setText } from "./dom.js";
 import { age, count, dateTime } from "./format.js";
+import { instanceCounts } from "./instance-counts.js";
 import { listView } from "./list-view.js";
 import { createForm } from "./new-function.js";
 import { tableRow } from "./table.js";
@@ -42,6 +42,7 @@ function row(first, { pool, clock }) {
 /** @param {Context} context @returns {View} */
 export function functionsView(context) {
   const form = createForm(context, "Create the first function");
+  const counts = instanceCounts();
   const { view } = listView(context, {
     noun: "function",
     columns: COLUMNS,
@@ -56,9 +57,11 @@ export function functionsView(context) {
     row: (record) => row(record, context),
     ask: async () => {
       const { functions, next_cursor } = await context.api.functions(FUNCTIONS_MAX);
+      counts.update(context.pools());
       if (functions.length === 0) await form.refresh();
       return { resources: functions, next_cursor };
     },
+    above: counts.element,
     first: { element: h("div", { class: "narrow" }, form.element), focus: form.focus },
   });
   return view;

@@ -4,13 +4,14 @@
  */
 import { Api } from "./api.js";
 import { browserClock } from "./clock.js";
+import { connection } from "./connection.js";
 import { showKeys } from "./dialogs.js";
-import { h, setAttribute, setText, show } from "./dom.js";
+import { h, setText } from "./dom.js";
 import { Events } from "./events.js";
+import { navigation } from "./navigation.js";
 import { Poll } from "./poll.js";
-import { placeOf, SECTIONS } from "./routing.js";
+import { GROUPS, placeOf } from "./routing.js";
 import { signIn } from "./sign-in.js";
-import { statusBar } from "./status-bar.js";
 import { unlessRefused } from "./view.js";
 
 /** @import { Context, View } from "./view.js" */
@@ -23,16 +24,16 @@ const MESSAGE_MS = 6_000;
 class Page {
   #main = h("main", { id: "main", tabindex: -1 });
   #message = h("p", { class: "message", role: "status", "aria-live": "polite" });
-  #statusBar = statusBar();
+  #connection = connection();
+  #navigation = navigation(GROUPS);
   #header;
   #api = new Api(browserClock, () => this.#leave("The key is no longer valid. Sign in again."));
   #poll = new Poll(
     browserClock,
     () => this.#round(),
-    (state, reason) => this.#statusBar.setState(state, reason),
+    (state, reason) => this.#connection.update(state, reason),
   );
   #events = new Events(this.#api, browserClock, () => this.#poll.hint());
-  #links = SECTIONS.map(({ title, address }) => h("a", { href: address, text: title }));
   /** @type {Context} */
   #context = {
     api: this.#api,
@@ -40,13 +41,14 @@ class Page {
     say: (text) => this.#say(text),
     refresh: () => this.#poll.soon(),
     events: () => this.#events.list,
-    pool: (function_id) => this.#pools.get(function_id) ?? null,
+    pool: (function_id) => this.#pools?.get(function_id) ?? null,
+    pools: () => (this.#pools === null ? null : [...this.#pools.values()]),
   };
-  /** By function. @type {ReadonlyMap<string, FunctionPools["pools"][number]>} */
-  #pools = new Map();
+  /** By function; null: nobody has asked, or the key may not read them. @type {ReadonlyMap<string, FunctionPools["pools"][number]> | null} */
+  #pools = null;
   /** Of each section, kept while other views are open: the way back is immediate. @type {Map<Section, View>} */
   #lists = new Map();
-  #section = SECTIONS[0];
+  #section = placeOf("").section;
   /** @type {View | null} */
   #view = null;
   #opened_id = "";
@@ -57,25 +59,30 @@ class Page {
   constructor() {
     this.#header = h(
       "header",
-      { class: "top" },
+      { class: "frame" },
+      this.#navigation.menu,
       h(
         "a",
         { class: "brand", href: "#/" },
         h("img", { src: "/page/icon.svg", alt: "", width: 20, height: 20 }),
-        "hearth",
+        h("span", { text: "hearth" }),
       ),
-      h("nav", { class: "sections", "aria-label": "Sections" }, ...this.#links),
-      this.#statusBar.numbers,
-      this.#statusBar.state,
-      h("button", {
-        type: "button",
-        class: "quiet",
-        text: "?",
-        "aria-label": "Keys",
-        "aria-keyshortcuts": "?",
-        onclick: () => void showKeys(),
-      }),
-      h("button", { type: "button", class: "quiet", text: "Sign out", onclick: () => this.#leave("") }),
+      this.#navigation.areas,
+      h(
+        "div",
+        { class: "session" },
+        this.#connection.element,
+        h("button", {
+          type: "button",
+          class: "quiet",
+          text: "?",
+          title: "Keys",
+          "aria-label": "Keys",
+          "aria-keyshortcuts": "?",
+          onclick: () => void showKeys(),
+        }),
+        h("button", { type: "button", class: "quiet", text: "Sign out", onclick: () => this.#leave("") }),
+      ),
     );
     document.body.append(
       h("a", { class: "skip", href: "#main", text: "Skip to the content", onclick: (event) => this.#skip(event) }),
@@ -104,8 +111,7 @@ class Page {
     this.#view?.leave?.();
     this.#view = null;
     this.#opened_id = "";
-    this.#pools = new Map();
-    this.#statusBar.update(null);
+    this.#pools = null;
     this.#header.hidden = true;
     document.title = "Sign in · hearth";
     for (const dialog of document.querySelectorAll("dialog")) dialog.close("");
@@ -126,11 +132,7 @@ class Page {
       this.#lists.set(section, this.#view);
     }
     this.#section = section;
-    SECTIONS.forEach((one, i) => {
-      const link = this.#links[i];
-      if (link !== undefined) setAttribute(link, "aria-current", one === section ? "page" : null);
-    });
-    show(this.#statusBar.numbers, section === SECTIONS[0]);
+    this.#navigation.update(section);
     this.#main.replaceChildren(this.#view.element);
     this.#view.focus();
     if (isList && this.#opened_id !== "") this.#view.focusRow?.(this.#opened_id);
@@ -145,9 +147,7 @@ class Page {
     await this.#api.learnScopes();
     // One request, however many functions there are.
     const answer = await unlessRefused(this.#api.pools());
-    const pools = answer?.pools ?? null;
-    this.#pools = new Map(pools?.map((pool) => [pool.function_id, pool]));
-    this.#statusBar.update(pools);
+    this.#pools = answer === null ? null : new Map(answer.pools.map((pool) => [pool.function_id, pool]));
     await view?.refresh();
     // After what says that the daemon answers, and that it takes the key.
     if (this.#api.isSignedIn && !document.hidden) this.#events.ensure();
@@ -194,6 +194,7 @@ class Page {
   /** @param {string} key @param {HTMLInputElement | HTMLTextAreaElement | null} field @returns {boolean} whether the key means something here */
   #did(key, field) {
     if (key === "Escape") {
+      if (this.#navigation.close()) return true;
       // A search field with text in it is emptied first, by the browser.
       if (field?.type === "search" && field.value !== "") return false;
       if (field !== null) field.blur();

@@ -25,7 +25,7 @@ const ADDRESS_LENGTH_MAX = 256;
 /** @param {Context} context @param {Names} names */
 function inboxesCard({ api, refresh }, names) {
   const list = followedList(
-    table("Inboxes", "inboxes", INBOX_COLUMNS),
+    table("Inboxes", "inboxes slim", INBOX_COLUMNS),
     "Loading…",
     (/** @type {InboxFacts} */ { container_id }) => container_id,
     ({ container_id }) => {

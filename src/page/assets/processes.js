@@ -19,7 +19,7 @@ const COLUMNS = ["PID", "Command", "Memory", "Runs for", "Signal"];
 /** @param {Context} context @param {() => string} id */
 export function processesCard({ api, clock, say, refresh }, id) {
   const trouble = problem();
-  const { element: grid, rows } = table("Processes", "processes", COLUMNS);
+  const { element: grid, rows } = table("Processes", "processes slim", COLUMNS);
   const list = new KeyedList(
     rows,
     (/** @type {ContainerProcess} */ { pid, started_at }) => `${pid} ${started_at}`,
@@ -66,7 +66,7 @@ export function processesCard({ api, clock, say, refresh }, id) {
   };
 }
 
-/** @typedef {{ metrics: ContainerMetrics, rates: Rates }} Use */
+/** @typedef {{ metrics: ContainerMetrics, rates: Rates, process_count: number | null }} Use as many processes as the list has; null: unknown */
 
 /** @param {number | null} per_s */
 const rateText = (per_s) => (per_s === null ? "" : ` · ${bytes(per_s)}/s`);
@@ -82,7 +82,7 @@ const USES = [
     ({ metrics: { disk_read_bytes, disk_write_bytes } }) =>
       `${bytes(disk_read_bytes)} read, ${bytes(disk_write_bytes)} written`,
   ],
-  ["Processes", ({ metrics: { processes_count } }) => count(processes_count)],
+  ["Processes", ({ process_count }) => (process_count === null ? "" : count(process_count))],
 ];
 
 /** @param {Context} context */
@@ -92,10 +92,10 @@ export function usageCard({ clock }) {
   const ratesOf = rates(clock);
   return {
     element,
-    /** @param {ContainerMetrics | null} metrics null: it does not run */
-    update(metrics) {
+    /** @param {ContainerMetrics | null} metrics null: it does not run @param {number | null} process_count */
+    update(metrics, process_count) {
       show(element, metrics !== null);
-      if (metrics !== null) list.update({ metrics, rates: ratesOf(metrics) });
+      if (metrics !== null) list.update({ metrics, rates: ratesOf(metrics), process_count });
     },
   };
 }

@@ -49,7 +49,7 @@ export function recordsCard(context) {
   const newer = h("button", { type: "button", class: "quiet newer", hidden: true });
   const older = h("button", { type: "button", class: "quiet", text: "Show older records", hidden: true });
   const list = followedList(
-    table("Records", "records", COLUMNS, "presentation"),
+    table("Records", "records slim", COLUMNS, "presentation"),
     "",
     (/** @type {InvocationRecord} */ { invocation_id }) => invocation_id,
     (record) => row(context, record),

@@ -13,7 +13,7 @@ const COPY_MS = 150_000;
 /** Reads that count bytes or compare files. */
 const SLOW_READ_MS = 60_000;
 /** The API answers no more at once. */
-const RESOURCES_MAX = 1_000;
+export const RESOURCES_MAX = 1_000;
 export const PAGE_SIZE = 200;
 /** The highest number that a message can have. */
 const SEQ_MAX = 2 ** 32 - 1;
@@ -171,6 +171,10 @@ export function secretsOf(api) {
 export function servicesOf(api) {
   const service = (/** @type {string} */ id, rest = "") => `/api/services/${encodeURIComponent(id)}${rest}`;
   return {
+    /** Newest first. @returns {Promise<{ services: ServiceRecord[], next_cursor: string | null }>} */
+    list: () => api.request("GET", `/api/services?limit=${RESOURCES_MAX}`),
+    /** @param {string} id @returns {Promise<ServiceRecord>} */
+    get: (id) => api.request("GET", service(id)),
     /** Newest first. @param {string} container_id @param {number} limit @returns {Promise<{ services: ServiceRecord[], next_cursor: string | null }>} */
     ofContainer: (container_id, limit) => api.request("GET", container(container_id, `/services?limit=${limit}`)),
     /** @param {string} container_id @param {unknown} body @returns {Promise<ServiceRecord>} */
@@ -242,8 +246,10 @@ export function codeOf(api) {
 /** @param {Api} api */
 export function operationsOf(api) {
   return {
-    /** @param {number} limit @returns {Promise<{ operations: OperationSummary[] }>} */
+    /** Newest first. @param {number} limit @returns {Promise<{ operations: OperationSummary[], next_cursor: string | null }>} */
     list: (limit) => api.request("GET", `/api/operations?limit=${limit}`),
+    /** @param {string} id @returns {Promise<OperationRecord>} */
+    get: (id) => api.request("GET", `/api/operations/${encodeURIComponent(id)}`),
     /** @param {string} id */
     cancel: (id) => api.request("POST", `/api/operations/${encodeURIComponent(id)}/cancel`),
   };

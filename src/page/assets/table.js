@@ -1,5 +1,5 @@
 /** Tables: rows that follow a list, walked with j and k or, from inside, with the arrows. */
-import { h, KeyedList, setText, show } from "./dom.js";
+import { h, KeyedList, setAttribute, setText, show } from "./dom.js";
 
 /** @import { Child, Entry } from "./dom.js" */
 
@@ -45,6 +45,24 @@ export function walked(rows) {
 }
 
 /**
+ * Gives a cell whose text is cut its whole text as a title, when the pointer comes to it: only then is it known what is cut.
+ * @param {HTMLElement} rows
+ */
+function entitled(rows) {
+  /** @type {WeakSet<Element>} */
+  const own = new WeakSet();
+  rows.addEventListener("pointerover", ({ target }) => {
+    const cell = target instanceof Element ? target.closest(".cell") : null;
+    if (!(cell instanceof HTMLElement) || (!own.has(cell) && cell.querySelector("[title]") !== null)) return;
+    const isCut = [cell, ...cell.children].some(
+      ({ scrollWidth, clientWidth }) => scrollWidth > clientWidth && clientWidth > 0,
+    );
+    if (isCut) own.add(cell);
+    if (own.has(cell)) setAttribute(cell, "title", isCut ? cell.textContent : null);
+  });
+}
+
+/**
  * A table without rows, hidden until it is shown. Each of its rows has one `.open`, which takes the focus.
  * @param {string} label
  * @param {string} kind class of the whole
@@ -55,6 +73,7 @@ export function table(label, kind, columns, rows_role = "rowgroup") {
   const head = h("div", { role: "row", class: "row head" });
   for (const name of columns) head.append(h("span", { role: "columnheader", class: classOf(name), text: name }));
   const rows = h("div", { role: rows_role, class: "rows" });
+  entitled(rows);
   const groups = [h("div", { role: "rowgroup" }, head), rows];
   const element = h("div", { role: "table", class: `table ${kind}`, "aria-label": label, hidden: true }, ...groups);
   return { element, rows, move: walked(rows) };

@@ -2,6 +2,7 @@
 import { NEW_SESSION, terminalHash } from "./addresses.js";
 import { h, KeyedList, setAttribute, setText, show } from "./dom.js";
 import { age, dateTime } from "./format.js";
+import { RESOURCES_MAX } from "./resources.js";
 import { table, tableRow } from "./table.js";
 import { unlessRefused } from "./view.js";
 import { act, badge, card, problem } from "./widgets.js";
@@ -37,7 +38,7 @@ function row(first, { api, clock, refresh }, container) {
 
 /** @param {Context} context @param {string} container its id or name, as in the address */
 export function sessionsCard(context, container) {
-  const { element: grid, rows } = table("Terminals", "terminals", COLUMNS);
+  const { element: grid, rows } = table("Terminals", "terminals slim", COLUMNS);
   const list = new KeyedList(
     rows,
     (/** @type {SessionRecord} */ { session_id }) => session_id,
@@ -49,7 +50,7 @@ export function sessionsCard(context, container) {
     element,
     /** @param {string} container_id */
     async refresh(container_id) {
-      const answer = await unlessRefused(context.api.sessions());
+      const answer = await unlessRefused(context.api.sessions(RESOURCES_MAX));
       // A key that may not read still has its own terminal.
       show(element, answer !== null);
       const own = (answer?.sessions ?? []).filter((session) => session.container_id === container_id);

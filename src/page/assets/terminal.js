@@ -8,7 +8,7 @@
  */
 import { containerHash, NEW_SESSION, terminalHash } from "./addresses.js";
 import { h, setText, show } from "./dom.js";
-import { containersOf } from "./resources.js";
+import { containersOf, RESOURCES_MAX } from "./resources.js";
 import { sessionsCard } from "./terminal-list.js";
 import { unlessRefused } from "./view.js";
 import { act, crumbs, problem } from "./widgets.js";
@@ -156,7 +156,7 @@ class Shell {
 
   /** The newest shell of the container that clients have left, or a new one. */
   async #leftSession() {
-    const answer = await unlessRefused(this.#context.api.sessions());
+    const answer = await unlessRefused(this.#context.api.sessions(RESOURCES_MAX));
     const isLeft = (/** @type {SessionRecord} */ { container_id, state, is_shell }) =>
       container_id === this.#container_id && state === "idle" && is_shell;
     return answer?.sessions.find(isLeft)?.session_id ?? NEW_SESSION;

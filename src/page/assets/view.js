@@ -8,7 +8,7 @@ import { ApiError } from "./api.js";
 /** @import { Clock } from "./clock.js" */
 /** @import { Happening } from "./events.js" */
 /** @import { problem } from "./widgets.js" */
-/** @import { GroupStatus } from "../wire.ts" */
+/** @import { FunctionPools, GroupStatus } from "../wire.ts" */
 
 /**
  * The services of the page that every view gets.
@@ -19,6 +19,7 @@ import { ApiError } from "./api.js";
  * @property {() => void} refresh asks for a round of polling now
  * @property {() => readonly Happening[]} events the newest, newest first
  * @property {(function_id: string) => GroupStatus | null} pool of a function, as of the last round; null: it has no instance
+ * @property {() => FunctionPools["pools"] | null} pools of all functions, as of the last round; null: the key may not read them
  */
 
 /**

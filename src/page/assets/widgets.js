@@ -186,10 +186,25 @@ export function crumbs(links, here) {
   return { element, update };
 }
 
+/** @typedef {string | { text: string, href: string }} Fact a text, or a link */
+
+/** @param {HTMLElement} place @param {Fact} fact */
+function setFact(place, fact) {
+  if (typeof fact === "string") {
+    if (place.firstElementChild !== null) place.replaceChildren();
+    return setText(place, fact);
+  }
+  if (place.firstElementChild === null) place.replaceChildren(h("a"));
+  const link = place.firstElementChild;
+  if (link === null) return;
+  setText(link, fact.text);
+  setAttribute(link, "href", fact.href);
+}
+
 /**
  * Facts by their names, patched as they change.
  * @template Item
- * @param {readonly (readonly [string, (item: Item) => string])[]} wanted
+ * @param {readonly (readonly [string, (item: Item) => Fact])[]} wanted
  * @param {string} [kind] class
  */
 export function facts(wanted, kind = "facts column") {
@@ -199,7 +214,7 @@ export function facts(wanted, kind = "facts column") {
   return {
     element,
     /** @param {Item} item */
-    update: (item) => wanted.forEach(([, textOf], i) => void (values[i] && setText(values[i], textOf(item)))),
+    update: (item) => wanted.forEach(([, factOf], i) => void (values[i] && setFact(values[i], factOf(item)))),
   };
 }
 
