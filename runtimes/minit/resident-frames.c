@@ -81,7 +81,7 @@ void resident_drain_output(void) {
 }
 
 void resident_drain_sole(void) {
-  if (resident.calls_count == 1) resident_drain_output();
+  if (resident.calls_count == 1 || resident.calls_count == 2) resident_drain_output();
 }
 
 /* Frames of the process */

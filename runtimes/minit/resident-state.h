@@ -58,7 +58,7 @@ void resident_send_log(struct call *call, uint8_t stream, const uint8_t *bytes, 
 enum proc_read resident_read_output(int stream);
 /* Reads what the pipes hold now. */
 void resident_drain_output(void);
-/* Reads the output of the only call in flight, before it ends or another one begins. */
+/* R6: reads the output of the only call in flight before it ends, and of the instance before a call is the only one. */
 void resident_drain_sole(void);
 /* Reads the socket once and adds the bytes to `got`. Returns true if more may wait. */
 bool resident_receive(size_t *got);

@@ -150,6 +150,9 @@ bool resident_kill(const struct conn *c, uint32_t id) {
 void resident_event(uint32_t tag) {
   if (resident.state == NONE) return;
   if (tag == TAG_STDOUT || tag == TAG_STDERR) {
+    /* R6: frames that came before this output are taken first. */
+    size_t got = 0;
+    for (int i = 0; i < READS_PER_EVENT && !resident_blocked() && resident_receive(&got); i++) continue;
     for (int i = 0; i < READS_PER_EVENT && !resident_blocked(); i++) {
       if (resident_read_output(tag == TAG_STDOUT ? 0 : 1) != READ_FULL) return;
     }

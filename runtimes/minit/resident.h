@@ -9,6 +9,8 @@
  *    checked.
  * R5 An open process without calls in flight outlives its connection. Until another one takes it over, nothing is read of
  *    it: it blocks. The end of its socket ends it.
+ * R6 Output of descriptors 1 and 2 belongs to the only call in flight, else to the instance. What the process wrote there before
+ *    a frame that changes which call is the only one is read before that frame is taken, and the other way round.
  */
 #ifndef MINIT_RESIDENT_H
 #define MINIT_RESIDENT_H

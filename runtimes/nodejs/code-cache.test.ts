@@ -32,7 +32,7 @@ async function bind(head: Partial<BindHead>, cache: Uint8Array, code?: string, f
   const bound = await process.bound;
   expect([bound.status, bound.stderr]).toEqual([STATUS.returned, expect.anything()]);
   expect(resultOf(await process.call(21))).toBe(42);
-  return { process, made: bound.content, notes: process.resident.own.stderr };
+  return { process, made: bound.content, notes: bound.stderr + process.resident.own.stderr };
 }
 
 const USED =

@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
+import { eventually } from "../../test/support/native.ts";
 import { NodejsProcess } from "../../test/support/nodejs-process.ts";
 import { resultOf, TRACEPARENT } from "../../test/support/resident-requests.ts";
 import { type BindHead, STATUS } from "../envelope.ts";
@@ -352,19 +353,58 @@ describe("output", () => {
     expect((await process.call()).stdout).toBe("é piped.on\n");
   });
 
-  it("needs one frame for many writes in a turn", async () => {
+  it("of the only call needs no frame", async () => {
     const process = await serve("export const handler = () => { for (let i = 0; i < 1000; i++) console.log(i); };");
     const before = process.resident.frame_count;
     expect((await process.call()).stdout.length).toBe(3890);
-    expect(process.resident.frame_count - before).toBe(2);
+    expect(process.resident.frame_count - before).toBe(1);
   });
 
   it("passes on what the process's own descriptors get", async () => {
     const process = await serve(
       "import { execSync } from 'node:child_process'; export const handler = () => { execSync('echo raw', { stdio: 'inherit' }); };",
     );
-    await process.call();
-    await expect.poll(() => process.resident.own.stdout).toBe("raw\n");
+    expect((await process.call()).stdout).toBe("raw\n");
+  });
+
+  const ENDS: Readonly<Record<string, string>> = {
+    loop: "for (;;);",
+    "microtasks without end": "for (;;) await null;",
+    abort: "process.abort();",
+    SIGKILL: "process.kill(process.pid, 'SIGKILL'); for (;;);",
+    reallyExit: "process.reallyExit(3);",
+  };
+  const PRINTER = (end: string) => `import { writeSync } from "node:fs";
+    console.log("1 log"); process.stderr.write("1 error ");
+    export const handler = async () => {
+      console.log("2 log"); writeSync(1, "3 raw\\n"); console.log("4 log"); console.error("2 error");
+      ${end}
+    };`;
+
+  it.each(Object.keys(ENDS))("before an abrupt end is kept, in order: %s", async (name) => {
+    const process = await serve(PRINTER(ENDS[name] ?? ""));
+    const { ended, stdout, stderr } = await process.call("", {}, { kill_after_ms: 400 });
+    expect([stdout, stderr.slice(0, 8)]).toEqual(["2 log\n3 raw\n4 log\n", "2 error\n"]);
+    expect(ended).toBe(ENDS[name]?.includes("for (;;)") && name !== "SIGKILL" ? "timed_out" : "cancelled");
+    expect(await process.bound).toMatchObject({ stdout: "1 log\n", stderr: "1 error " });
+  });
+
+  it.each(Object.keys(ENDS))("of one of several calls before an abrupt end is kept: %s", async (name) => {
+    const code = `export const handler = async (what) => { console.log(what, "x".repeat(300_000));
+      if (what === "hold") await new Promise((resolve) => setTimeout(resolve, 20_000)); ${ENDS[name]} };`;
+    const process = await serve(code, { concurrency: 2 });
+    const held = process.call("hold");
+    const other = await process.call("end", {}, { kill_after_ms: 400 });
+    expect([(await held).stdout.length, other.stdout.length]).toEqual([300_006, 300_005]);
+  });
+
+  it.each(Object.keys(ENDS))("of a module before an abrupt end is kept: %s", async (name) => {
+    const process = await start(`console.log("1 log"); console.error("1 error"); ${ENDS[name]}`);
+    // CALL_OPEN and one for each stream.
+    await eventually("the output", () => process.resident.frame_count === 3);
+    process.resident.child.kill("SIGKILL");
+    const { stdout, stderr } = await process.bound;
+    expect([stdout, stderr.slice(0, 8)]).toEqual(["1 log\n", "1 error\n"]);
   });
 });
 

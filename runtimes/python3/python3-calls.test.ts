@@ -28,11 +28,32 @@ def handler(payload, context):
     expect(JSON.parse(answer.content.toString())).toEqual([false, "utf-8", 1, 2, true]);
   });
 
-  it("is sent line by line while the call runs", async () => {
-    const function_ = await loaded("import time\ndef handler(p, c):\n  print('first')\n  time.sleep(1000)");
-    const before = function_.process.frame_count;
-    void function_.call();
-    await eventually("the line", () => function_.process.frame_count > before);
+  it.each([
+    ["def", 1],
+    ["def", 4],
+    ["async def", 1],
+    ["async def", 4],
+  ])("of a %s with concurrency %d is out before an abrupt end, in order", async (kind, concurrency) => {
+    const function_ = await loaded(
+      `import os, sys
+${kind} handler(payload, context):
+    print("first")
+    if payload == "raw": os.write(1, b"raw ")
+    print("part", end="")
+    sys.stderr.write("error")
+    if payload == "raw": os.write(2, b" raw")
+    while payload == "loop": pass
+    os.kill(os.getpid(), 9)`,
+      { concurrency },
+    );
+    const what = concurrency === 1 ? "raw" : "";
+    const { stdout, stderr } = await function_.call(`"${what}"`);
+    expect([stdout, stderr]).toEqual(what === "raw" ? ["first\nraw part", "error raw"] : ["first\npart", "error"]);
+  });
+
+  it("of a handler that never ends is in its record", async () => {
+    const function_ = await loaded("def handler(p, c):\n  print('first', end='')\n  while True: pass");
+    expect(await function_.call("", {}, { kill_after_ms: 300 })).toMatchObject({ ended: "timed_out", stdout: "first" });
   });
 
   it("of logging, warnings and threads goes to the call", async () => {
@@ -239,9 +260,8 @@ def handler(payload, context):
 `);
     for (let n = 0; n < 3; n++) {
       const answer = await function_.call();
-      expect([answer.stdout, answer.content.toString()]).toEqual(["0\n", '"parent"']);
+      expect([answer.stdout, answer.content.toString()]).toEqual(["child\n0\n", '"parent"']);
     }
-    await eventually("the output", () => function_.process.own.stdout === "child\n".repeat(3));
   });
 
   it("have no descriptor of the runtime", async () => {

@@ -17,6 +17,8 @@ export const FUNCTION_LIMITS = {
   /** A longer message of a failed call is cut. */
   error_message_length_max: 4_000,
   /** Characters of the standard error of a handler that a refusal quotes. */
+  /** Of a process that ended: the end of its output in the error message of its calls. */
+  end_output_length_max: 500,
   error_output_length_max: 4_000,
   version_note_length_max: 1_000,
   deployment_functions_max: 32,

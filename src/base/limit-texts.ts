@@ -101,7 +101,7 @@ const LIMIT_GROUPS = {
     deployment_functions_max: "Functions of one deployment.",
     diff_files_max: "Files that the difference of two versions names.",
     error_message_length_max: "Length of error_message in a record; a longer one is truncated.",
-    error_output_length_max: "End of a handler's standard error in details.output of HANDLER_FAILED.",
+    error_output_length_max: "End of a handler's standard output and error in details.output of HANDLER_FAILED.",
     deploy_wait_ms: "Time for which PUT and deploy wait for warm instances.",
     group_close_wait_ms: "Time in which running calls may finish before a deletion kills them.",
   },

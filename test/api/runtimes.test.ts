@@ -20,6 +20,31 @@ afterAll(() => daemon.dispose());
 const kit = ({ name }: ContractRuntime, what: string, more: object = {}, fields: object = {}) =>
   user.invoke(`kit-${name}`, { do: what, ...more }, fields);
 
+/** Prints by its runtime and to the descriptors themselves, then does what its payload says. */
+const ENDS: Readonly<Record<string, Tree>> = {
+  nodejs: {
+    "index.mjs": `import { writeSync } from "node:fs";
+const kept = [];
+export const handler = (what) => {
+  console.log("log"); writeSync(1, "raw\\n"); console.log("log again"); process.stderr.write("error");
+  if (what === "kill") process.kill(process.pid, "SIGKILL");
+  if (what === "abort") process.abort();
+  for (;;) if (what === "grow") kept.push(Buffer.alloc(1 << 20, 1));
+};`,
+  },
+  python3: {
+    "main.py": `import os, sys
+def handler(what, context):
+    print("log"); os.write(1, b"raw\\n"); print("log again"); sys.stderr.write("error")
+    if what == "kill": os.kill(os.getpid(), 9)
+    if what == "abort": os.abort()
+    kept = []
+    while True:
+        if what == "grow": kept.append(b"1" * (1 << 20))
+`,
+  },
+};
+
 describe.each(CONTRACT_RUNTIMES)("a function of $name", (runtime) => {
   const { name, fields } = runtime;
 
@@ -169,6 +194,41 @@ describe.each(CONTRACT_RUNTIMES)("a function of $name", (runtime) => {
       nonces.add(late.instance_nonce);
     }
     expect(nonces.size).toBe(2);
+  });
+
+  it("keeps what it printed before an abrupt end, and says how its process ended", async () => {
+    await user.deploy(`ends-${name}`, ENDS[name] ?? {}, { ...fields, timeout_seconds: 1, max_instances: 1 });
+    const printed = { stdout: "log\nraw\nlog again\n", stderr: "error" };
+    const end = async (what: string) => user.invoke(`ends-${name}`, what);
+    expect(await end("loop")).toMatchObject({ ...printed, status: "timeout", error_message: "timed out after 1 s" });
+    expect(await end("kill")).toMatchObject({
+      ...printed,
+      error_message: "the process of the instance was killed by signal 9: error",
+    });
+    expect(await end("grow")).toMatchObject({
+      ...printed,
+      error_message: "killed: out of memory (limit 256 MiB)",
+    });
+    const abort = await end("abort");
+    expect([abort.status, abort.stdout]).toEqual(["failed", printed.stdout]);
+    expect(abort.error_message).toMatch(/^the process of the instance was killed by signal 6: /);
+  });
+
+  it("keeps what its module printed before it failed or ended the process", async () => {
+    const words = name === "nodejs" ? "console.log('begins');" : "import os; print('begins');";
+    const ends =
+      name === "nodejs"
+        ? { throw: "throw new Error('no')", end: "process.kill(process.pid, 'SIGKILL')" }
+        : { throw: "raise ValueError('no')", end: "os.kill(os.getpid(), 9)" };
+    for (const [what, end] of Object.entries(ends)) {
+      const { status, body } = await user.tryDeploy(`${what}s-${name}`, runtime.file(`${words} ${end}`), fields);
+      expect([status, body.error_code]).toEqual([400, "HANDLER_FAILED"]);
+      expect(body.details.output).toMatch(/^begins\n/);
+      if (what === "end") {
+        const why = "the process of the instance was killed by signal 9: begins";
+        expect(body.error).toBe(`cannot load the handler: ${why}`);
+      }
+    }
   });
 
   it("uses 60 percent of 1024 MB, and is told of the limit above", async () => {

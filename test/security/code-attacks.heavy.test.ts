@@ -56,8 +56,8 @@ interface Attacked {
 
 const OOM = /^killed: out of memory \(limit 256 MiB\)$/;
 const BROKEN = /^the process of the instance closed descriptor 3, or wrote to it$/;
-const signal = (number: number) => new RegExp(`^the process of the instance was killed by signal ${number}$`);
-const exit = (code: number) => new RegExp(`^the process of the instance exited with ${code}$`);
+const signal = (number: number) => new RegExp(`^the process of the instance was killed by signal ${number}(: |, without output$)`);
+const exit = (code: number) => new RegExp(`^the process of the instance exited with ${code}(: |, without output$)`);
 /** The kernel denies `ptrace` of minit and `chroot`; the filter of system calls knows no `mount`, `unshare` and `umount2`. */
 const [DENIED, UNKNOWN] = ["Operation not permitted", "Function not implemented"];
 const MIB = 1 << 20;

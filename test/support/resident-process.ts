@@ -4,7 +4,7 @@
  * SIGKILL if the process breaks the protocol, closes the socket, or lets a call pass its timeout.
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { closeSync, mkdtempSync, openSync, readSync, rmSync } from "node:fs";
 import type { Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -75,8 +75,9 @@ export class ResidentProcess {
   /** An empty directory of this process, which `end` removes. It is its TMPDIR. */
   readonly directory: string;
   readonly ended: Promise<ProcessEnd>;
-  /** Output that belongs to no call: frames with id 0, and the process's own descriptors 1 and 2. */
-  readonly own = { stdout: "", stderr: "" };
+  readonly #own = { stdout: "", stderr: "" };
+  /** Descriptors 1 and 2 of the process are these files, of which `at` bytes were read. */
+  readonly #files: { readonly name: "stdout" | "stderr"; readonly fd: number; at: number }[];
   /** Frames that came from the process so far. */
   frame_count = 0;
   isOpen = false;
@@ -89,10 +90,16 @@ export class ResidentProcess {
   private constructor(argv: readonly string[], environment: Readonly<Record<string, string>>) {
     this.directory = mkdtempSync(join(tmpdir(), "resident-"));
     const [command = "", ...rest] = argv.map((word) => word.replaceAll("{directory}", this.directory));
+    this.#files = (["stdout", "stderr"] as const).map((name) => {
+      const path = `${this.directory}.${name}`;
+      const fd = openSync(path, "a+");
+      rmSync(path);
+      return { name, fd, at: 0 };
+    });
     this.child = spawn(command, rest, {
       cwd: this.directory,
       env: { PATH: process.env.PATH ?? "", TMPDIR: this.directory, ...environment },
-      stdio: ["ignore", "pipe", "pipe", "pipe"],
+      stdio: ["ignore", ...this.#files.map(({ fd }) => fd), "pipe"],
     });
     this.#socket = this.child.stdio[3] as Socket;
     this.#socket.on("data", (bytes: Buffer) => this.#take(bytes));
@@ -103,8 +110,6 @@ export class ResidentProcess {
         if (!this.#isEnded()) this.#break("closed descriptor 3");
       }, HANG_UP_MS);
     });
-    this.child.stdout?.on("data", (bytes: Buffer) => this.#keep("stdout", bytes));
-    this.child.stderr?.on("data", (bytes: Buffer) => this.#keep("stderr", bytes));
     this.ended = new Promise((resolve) => {
       this.child.once("error", (cause) => resolve({ code: null, signal: null, broken: cause.message }));
       this.child.once("exit", (code, signal) => {
@@ -131,6 +136,15 @@ export class ResidentProcess {
     await eventually("the process to open", () => resident.isOpen || resident.#isEnded());
     if (!resident.isOpen) throw new Error(`the process ended before it opened: ${resident.own.stderr}`);
     return resident;
+  }
+
+  /**
+   * Output that belongs to no call: frames with id 0, and what the process's own descriptors 1 and 2 got while not exactly one
+   * call was in flight.
+   */
+  get own(): { readonly stdout: string; readonly stderr: string } {
+    this.#drain();
+    return this.#own;
   }
 
   get pid(): number {
@@ -160,6 +174,7 @@ export class ResidentProcess {
       const timer = setTimeout(() => this.#late(id), kill_after_ms);
       const output = { stdout: [], stderr: [] };
       const bounds = { result_left: LIMITS.result_bytes_max, log_left: LIMITS.output_bytes_max, is_truncated: false };
+      this.#drain();
       this.#calls.set(id, { resolve, timer, parts: [], output, ...bounds });
     });
     const hasMore = content.length > chunk_bytes;
@@ -191,7 +206,9 @@ export class ResidentProcess {
   async end(): Promise<ProcessEnd> {
     this.child.kill("SIGKILL");
     const ended = await this.ended;
-    for (const stream of [this.#socket, this.child.stdout, this.child.stderr]) stream?.destroy();
+    this.#socket.destroy();
+    this.#drain();
+    for (const { fd } of this.#files.splice(0)) closeSync(fd);
     rmSync(this.directory, { recursive: true, force: true });
     return ended;
   }
@@ -201,7 +218,26 @@ export class ResidentProcess {
   }
 
   #keep(stream: "stdout" | "stderr", bytes: Buffer): void {
-    this.own[stream] = (this.own[stream] + bytes.toString()).slice(-1_000_000);
+    this.#own[stream] = (this.#own[stream] + bytes.toString()).slice(-1_000_000);
+  }
+
+  /** Reads what descriptors 1 and 2 got. It belongs to the only call in flight, else to the process. */
+  #drain(): void {
+    for (const file of this.#files) {
+      const bytes = Buffer.alloc(CHUNK_BYTES_MAX);
+      for (let read = -1; read !== 0; file.at += read) {
+        read = readSync(file.fd, bytes, 0, bytes.length, file.at);
+        const [sole] = this.#calls.values();
+        if (sole === undefined || this.#calls.size > 1) this.#keep(file.name, bytes.subarray(0, read));
+        else this.#log(sole, file.name, Buffer.from(bytes.subarray(0, read)));
+      }
+    }
+  }
+
+  #log(call: InFlight, stream: "stdout" | "stderr", bytes: Buffer): void {
+    if (bytes.length > call.log_left) call.is_truncated = true;
+    call.output[stream].push(bytes.subarray(0, call.log_left));
+    call.log_left -= Math.min(bytes.length, call.log_left);
   }
 
   #break(why: string): void {
@@ -219,6 +255,7 @@ export class ResidentProcess {
   }
 
   #settle(id: number, call: InFlight, ended: Answer["ended"], status: number | null): void {
+    this.#drain();
     clearTimeout(call.timer);
     this.#calls.delete(id);
     const [stdout, stderr] = [call.output.stdout, call.output.stderr].map((parts) => Buffer.concat(parts).toString());
@@ -281,11 +318,7 @@ export class ResidentProcess {
     if (stream === undefined || bytes.length > CHUNK_BYTES_MAX) return "a wrong CALL_LOG";
     if (id === 0) this.#keep(stream, bytes);
     else if (call === undefined) return `output of call ${id}, which is not in flight`;
-    else {
-      if (bytes.length > call.log_left) call.is_truncated = true;
-      call.output[stream].push(bytes.subarray(0, call.log_left));
-      call.log_left -= Math.min(bytes.length, call.log_left);
-    }
+    else this.#log(call, stream, bytes);
     return null;
   }
 }

@@ -82,6 +82,8 @@ function resultText(value) {
 class Call {
   isDone = false;
   isLate = false;
+  /** True if minit knows of no other call: what comes from descriptors 1 and 2 is this one's. */
+  isSole = false;
   log_bytes = 0;
   context = null;
   constructor(id, head) {
@@ -186,6 +188,8 @@ export class Calls {
     // The bind is answered first, by those who waited before.
     await this.#bound.then(null, () => {});
     if (call.isDone) return;
+    // minit has to know of that answer before the call's output comes.
+    this.wire.flush();
     if (this.#refusal !== null) this.#finish(call, NOT_LOADED, this.#refusal);
     else this.#run(call, payload);
   }
@@ -193,6 +197,7 @@ export class Calls {
   async #run(call, payload) {
     const context = new Context(call.head, this.#binding);
     call.context = context;
+    call.isSole = this.#binding.concurrency === 1 && this.wire.isFlushed;
     if (this.#binding.concurrency === 1 && call.head.environment !== undefined) this.#lend(call);
     try {
       const value = await this.#contexts.run(call, this.#handler, payload, context);

@@ -1,6 +1,6 @@
 /**
- * Frames on descriptor 3 (minit/protocol.h, "A resident process"). Answers and output gather in one buffer, which is
- * written once per turn of the loop, after all microtasks.
+ * Frames on descriptor 3 (minit/protocol.h, "A resident process"). Answers gather in one buffer, which is written once per turn of
+ * the loop, after all microtasks. Output is written at once.
  *
  * W1 A frame is either complete in the buffer or written: nothing mixes with the rest of a frame that the kernel refused.
  * W2 While the kernel refuses bytes, at most LOG_PENDING_MAX bytes of output gather. Output above it is dropped.
@@ -15,8 +15,9 @@ const FRAME_BYTES_MAX = HEAD_BYTES + 8 + 64 * 1024;
 const CHUNK_BYTES_MAX = 64 * 1024;
 const OUT_BYTES = 128 * 1024;
 const LOG_PENDING_MAX = 4 * 1024 * 1024;
-/** Waits of a millisecond for a full socket when the process ends. */
+/** Waits of a millisecond for a full socket when the process ends, and for output. */
 const LAST_WAITS_MAX = 200;
+const LOG_WAITS_MAX = 1000;
 
 const VERSION = 1;
 const OPEN = 0x60;
@@ -81,14 +82,19 @@ export class Wire {
     this.#schedule();
   }
 
-  /** Adds output of a call, or of the instance with id 0. */
+  /** True if the kernel has all answers. */
+  get isFlushed() {
+    return this.#end === 0 && !this.#isBlocked;
+  }
+
+  /** Writes output of a call, or of the instance with id 0, unless the kernel has refused bytes for a second. */
   log(id, stream, bytes) {
     for (let from = 0; from < bytes.length; ) {
-      if (this.#end >= CHUNK_BYTES_MAX && !this.#isBlocked) this.flush();
+      if (this.#end >= CHUNK_BYTES_MAX && !this.#isBlocked) this.#write(LOG_WAITS_MAX);
       if (this.#end > LOG_PENDING_MAX) return;
       from += this.#appendLog(id, stream, bytes, from);
     }
-    this.#schedule();
+    if (!this.#isBlocked) this.#write(LOG_WAITS_MAX);
   }
 
   /** Writes what has gathered, unless the kernel refuses bytes. */
@@ -106,7 +112,7 @@ export class Wire {
       at += written;
       if (at >= this.#end) this.#end = 0;
       else if (written === 0) {
-        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
+        pause();
         waits++;
       }
     }
@@ -119,11 +125,16 @@ export class Wire {
     queueMicrotask(this.#arm);
   }
 
-  #write() {
+  /** Writes what has gathered, the rest later; before, it waits `waits_max` milliseconds for a full socket. */
+  #write(waits_max = 0) {
     const end = this.#end;
     this.#end = 0;
     this.#log.at = -1;
-    const written = tryWrite(this.#out, 0, end);
+    let written = tryWrite(this.#out, 0, end);
+    for (let waits = 0; written >= 0 && written < end && waits < waits_max; waits++) {
+      pause();
+      written += Math.max(0, tryWrite(this.#out, written, end));
+    }
     if (written === end) return;
     this.#isBlocked = true;
     // The socket reports the errors of descriptor 3 as well.
@@ -220,6 +231,11 @@ export class Wire {
       this.#onRequest(id, request, 0, request.length);
     }
   }
+}
+
+/** Waits for a millisecond. */
+export function pause() {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
 }
 
 /** Returns how many bytes the kernel took, -1 if the descriptor is unusable. */

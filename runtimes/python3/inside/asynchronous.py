@@ -63,7 +63,7 @@ class _Loop:
             self._begin(id, content)
 
     def _begin(self, id, content):
-        call = self._calls[id] = Call(id)
+        call = self._calls[id] = Call(id, is_sole=self._function.concurrency == 1)
         call.undo = None
         call.is_late = False
         try:

@@ -62,7 +62,7 @@ class _Text(TextIOBase):
         return self._stream
 
     def reconfigure(self, **options):
-        """Accepts what io.TextIOWrapper accepts, without effect: output is UTF-8, sent line by line."""
+        """Accepts what io.TextIOWrapper accepts, without effect: output is UTF-8, and not buffered."""
 
     def close(self):
         """Keeps the stream open: later calls write to it too."""

@@ -25,7 +25,7 @@ def serve(function, wire, requests, ready):
 
 
 def _serve_call(function, wire, id, content):
-    call = wire.sole = Call(id)
+    call = wire.sole = Call(id, is_sole=True)
     old = answer = raised = None
     try:
         head, body = split(content)

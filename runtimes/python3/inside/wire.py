@@ -3,11 +3,15 @@
 W1  Each call is answered once: `answer` closes it under the lock, and output for a closed call goes to the instance.
 W2  A frame is written whole, even if a signal handler of the function raises meanwhile: BufferedWriter keeps the rest.
 W3  A forked child sends nothing: descriptor 3 is closed in it, its output goes to descriptors 1 and 2.
+W4  What was written is out of the process when the write returns: it outlives whatever ends the process next. The only call of
+    the process writes to descriptors 1 and 2 themselves, in order with whatever else writes to them. minit gives it what comes
+    from there. Other output goes in frames, which name its call.
 """
 import os
 from _io import BufferedWriter, FileIO
 from _struct import Struct
 from _thread import RLock
+from time import sleep
 
 FD = 3
 OPEN, BEGIN, CHUNK, END, RESULT, LOG = range(0x60, 0x66)
@@ -19,6 +23,9 @@ _CHUNK_MAX = 64 * 1024
 _READ_BYTES = 48 * 1024
 _PENDING_MAX = 16 * 1024
 _LATER_MAX = 1000
+# Waits of a millisecond for a descriptor that a child process made non-blocking, and that is full.
+_WAITS_MAX = 1000
+_WAIT_S = 0.001
 # Output of one call that is sent: minit and the daemon keep 1 MiB at most, and see that there was more.
 _LOG_BYTES_MAX = 1024 * 1024 + 64 * 1024
 _HEAD = Struct("<IBI")
@@ -30,10 +37,12 @@ _LOG_HEAD = Struct("<IBIB")
 class Call:
     """A call in flight. With id 0 it is the instance, which is always open."""
 
-    __slots__ = ("id", "is_open", "stream", "pending", "log_left", "is_gathering", "deadline_ms", "is_late", "task", "timer", "undo")
+    __slots__ = ("id", "is_sole", "is_open", "stream", "pending", "log_left", "is_gathering", "deadline_ms", "is_late", "task", "timer", "undo")
 
-    def __init__(self, id):
+    def __init__(self, id, is_sole=False):
+        """`is_sole`: minit knows of no other call."""
         self.id = id
+        self.is_sole = is_sole
         self.is_open = True
         self.stream = 0
         self.pending = None
@@ -129,7 +138,7 @@ class Wire:
             self._out.flush()
 
     def log(self, call, stream, data):
-        """Sends output of a call, at the latest with the end of its line."""
+        """Sends output of a call."""
         if self.is_child:
             os.write(stream, data)
         elif self._lock._is_owned():
@@ -157,11 +166,15 @@ class Wire:
                 return
             data = data[: call.log_left]
             call.log_left -= len(data)
+        if call.is_sole:
+            data = _write_all(stream, data)
+            if not data:
+                return
         if call.pending and call.stream != stream:
             self._write_log(call)
         call.stream = stream
         call.pending = call.pending + data if call.pending else data
-        if len(call.pending) > _PENDING_MAX or (b"\n" in data and not call.is_gathering):
+        if len(call.pending) > _PENDING_MAX or not call.is_gathering:
             self._write_log(call)
             self._out.flush()
 
@@ -170,3 +183,17 @@ class Wire:
         for at in range(0, len(pending), _CHUNK_MAX):
             piece = pending[at : at + _CHUNK_MAX]
             self._out.write(_LOG_HEAD.pack(6 + len(piece), LOG, call.id, call.stream) + piece)
+
+
+def _write_all(fd, data):
+    """Returns the rest that the descriptor did not take: the function closed it, or nobody reads it."""
+    waits = 0
+    while data and waits < _WAITS_MAX:
+        try:
+            data = data[os.write(fd, data) :]
+        except BlockingIOError:
+            sleep(_WAIT_S)
+            waits += 1
+        except OSError:
+            break
+    return data

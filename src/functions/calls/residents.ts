@@ -110,6 +110,26 @@ export function endText(end: ResidentEnd, oomKilled: boolean, memory_limit_mb: n
   return `the process of the instance exited with ${end.exit_code}`;
 }
 
+/**
+ * The message for a call whose process ended, and its streams: never without the end of the output, unless the kernel ended it for
+ * memory. That is the call's own output, or if there is none, the newest output of the process that belonged to no call.
+ */
+function lastWords(
+  end: ResidentEnd,
+  oomKilled: boolean,
+  memory_limit_mb: number,
+  { texts, tail }: { readonly texts: Texts; readonly tail: string },
+): Texts & { readonly message: string } {
+  const message = endText(end, oomKilled, memory_limit_mb);
+  const own = texts.stderr.trim() || texts.stdout.trim();
+  const output = (own || tail.trim()).slice(-LIMITS.end_output_length_max).toWellFormed();
+  return {
+    ...texts,
+    stderr: own === "" ? tail : texts.stderr,
+    message: oomKilled ? message : messageText(output === "" ? `${message}, without output` : `${message}: ${output}`),
+  };
+}
+
 /** Returns the result, or what is wrong with it. */
 function checked(content: Buffer): Pick<Ending, "result"> | { readonly complaint: string } {
   if (content.length === 0) return { result: null };
@@ -160,15 +180,17 @@ export async function bindResident(
     return { load_ms, fault: null, made: isMaker ? made : null };
   }
   const texts = output.texts(answer);
-  const failed = (message: string, exit_code: number | null) => ({
+  const failed = (message: string, exit_code: number | null, streams = texts) => ({
     load_ms,
     made: null,
-    fault: failedEnding(`cannot load the handler: ${message}`, { ...texts, exit_code }),
+    fault: failedEnding(`cannot load the handler: ${message}`, { ...streams, exit_code }),
   });
   if (answer.timed_out) return failed(`not loaded after ${LIMITS.load_timeout_ms / 1000} s`, null);
   if (!answer.cancelled) return failed(reported(answer.result), null);
   const end = await resident.ended;
-  return failed(endText(end, hasOomKill(), target.record.memory_limit_mb), end.exit_code);
+  const said = { texts, tail: resident.tail };
+  const { message, ...streams } = lastWords(end, hasOomKill(), target.record.memory_limit_mb, said);
+  return failed(message, end.exit_code, streams);
 }
 
 const BOUNDS = { result_bytes_max: LIMITS.result_bytes_max, log_bytes_max: LIMITS.output_bytes_max };
@@ -194,8 +216,9 @@ export async function callResident(resident: Resident, calling: Calling): Promis
       const error_message = "cancelled: another call passed its deadline, and the process of the instance ended";
       return served({ ...failedEnding(error_message, texts), status: "cancelled" }, false);
     }
-    const text = endText(end, calling.hasOomKill(), call.target.record.memory_limit_mb);
-    return served(failedEnding(text, { ...texts, exit_code }), false);
+    const said = { texts, tail: resident.tail };
+    const { message, ...streams } = lastWords(end, calling.hasOomKill(), call.target.record.memory_limit_mb, said);
+    return served(failedEnding(message, { ...streams, exit_code }), false);
   }
   if (answer.status === STATUS.timed_out) return served(timedOutEnding(timeout_ms, texts), false);
   if (answer.status !== STATUS.returned) {

@@ -80,13 +80,12 @@ export class Proving {
   async #refusal(
     record: FunctionRecord,
     text: string,
-    { stderr, exit_code, status }: Ending,
+    { stdout, stderr, exit_code, status }: Ending,
     smoke?: Smoke,
   ): Promise<AppError> {
-    const details = {
-      exit_code,
-      output: stderr === "" ? null : stderr.slice(-LIMITS.error_output_length_max).toWellFormed(),
-    };
+    // The reason stands at the end of the standard error.
+    const said = `${stdout}${stderr}`.slice(-LIMITS.error_output_length_max).toWellFormed();
+    const details = { exit_code, output: said === "" ? null : said };
     const [missing] = await this.#options.secrets.missing(record.tenant_id, secretNames(record));
     const step = missing === undefined ? "correct the function" : `set the secret with hearth secrets set ${missing}`;
     return new AppError("HANDLER_FAILED", text, {

@@ -76,7 +76,7 @@ it("the others failed where the process ended by itself, after a late call that 
   expect(await endings[1]).toEqual(TIMEOUT);
   for (const id of [2, 4]) result(id, CANCELLED);
   exit(5, 0, 0);
-  const failure = ["failed", "the process of the instance exited with 5"];
+  const failure = ["failed", "the process of the instance exited with 5, without output"];
   expect(await Promise.all(endings)).toEqual([failure, TIMEOUT, failure]);
 });
 
