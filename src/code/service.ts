@@ -248,6 +248,20 @@ export class CodeStore {
     });
   }
 
+  /** Resolves to the first bytes of a regular file, links followed. Throws NOT_FOUND. */
+  async headOf(tenant_id: string, digest: string, path: string, bytes_max: number): Promise<Buffer> {
+    return this.#with(tenant_id, digest, async ({ session, close }) => {
+      try {
+        const pieces: Uint8Array[] = [];
+        const { stream } = await session.read(path, { end: bytes_max });
+        for await (const piece of stream) pieces.push(piece);
+        return Buffer.concat(pieces);
+      } finally {
+        close();
+      }
+    });
+  }
+
   /**
    * Compares two of the tenant's trees; null is the empty tree. Names at most `max` paths. Throws NOT_FOUND,
    * CONCURRENCY_LIMIT, CAPACITY_FULL.

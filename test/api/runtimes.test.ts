@@ -453,3 +453,41 @@ describe("numbers of any function", () => {
     });
   });
 });
+
+describe("the first line of a script", () => {
+  const CUSTOM = { runtime: "custom", handler: "run" };
+  const SHELL = { runtime: "shell", handler: "./run" };
+  const LAMBDA = { runtime: "custom", protocol: "lambda", handler: "app.handler" };
+
+  it.each([
+    ["custom", CUSTOM, "run", "#!/bin/sh\r\nexit\r\n", "ends with a carriage return: #!/bin/sh"],
+    ["a shell command", SHELL, "run", "#!/bin/sh\r\nexit\r\n", "ends with a carriage return: #!/bin/sh"],
+    ["a bootstrap", LAMBDA, "bootstrap", "#!/bin/sh\r\nexit\r\n", "ends with a carriage return: #!/bin/sh"],
+    ["custom", CUSTOM, "run", "#!/usr/bin/nothing\n", "names an interpreter that does not exist: /usr/bin/nothing"],
+    ["a shell command", SHELL, "run", "#!/usr/bin/env nothing\n", "names an interpreter that does not exist: nothing"],
+    ["a bootstrap", LAMBDA, "bootstrap", "#!/etc/passwd\n", "names an interpreter that does not exist: /etc/passwd"],
+    ["custom", CUSTOM, "run", "#!python3\n", "names no interpreter by absolute path: #!python3"],
+    ["custom", CUSTOM, "run", "#!/usr/bin/env python3 -u\n", "names an interpreter that does not exist: python3 -u"],
+  ])("of %s is refused at its deployment if wrong: %j", async (_name, fields, file, script, problem) => {
+    const { status, body } = await user.tryDeploy("script", { [file]: script }, fields);
+    expect([status, body.error_code]).toEqual([400, "INVALID_ARGUMENT"]);
+    expect(body.error).toBe(`function 'script': handler: the first line of '${file}' ${problem}`);
+  });
+
+  it("of a handler is refused if its interpreter does not exist", async () => {
+    const answer = await user.deployments([{ name: "script", handler: "#!/usr/bin/env nothing\n1" }]);
+    expect(answer.body.error).toBe(
+      "function 'script': handler: the first line names an interpreter that does not exist: nothing",
+    );
+  });
+
+  it.each([
+    "#!/bin/sh\necho yes",
+    "#! /usr/bin/env python3\nprint('yes')",
+    "#!/usr/bin/env -S python3 -u\nprint('yes')",
+    "#!/usr/bin/env A=1 true\n",
+    "#!/bin/sh -e\n: \r\necho yes",
+  ])("may be %j", async (script) => {
+    await user.deploy("script", { run: script }, SHELL);
+  });
+});

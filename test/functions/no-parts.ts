@@ -17,6 +17,7 @@ export const NO_CODE: HeldCode & Code = {
     throw new AppError("NOT_FOUND", "code not found");
   },
   modeOf: async () => null,
+  headOf: async () => Buffer.alloc(0),
 };
 
 /** The runtimes without files of their own: nothing is copied. */

@@ -1,5 +1,5 @@
 /** The second argument of a handler. README.md describes it. Parts that few handlers use are made when they are read. */
-import { contentOf } from "./errors.mjs";
+import { contentOf, withoutOwnFrames } from "./errors.mjs";
 
 const now = Date.now;
 
@@ -15,7 +15,7 @@ function logOf(invocation_id) {
 function lineOf(head, fields) {
   const value = (_key, part) =>
     part instanceof Error
-      ? { ...JSON.parse(contentOf(part)), stack: part.stack }
+      ? { ...JSON.parse(contentOf(part)), stack: withoutOwnFrames(String(part.stack)) }
       : typeof part === "bigint"
         ? `${part}`
         : part;

@@ -48,9 +48,45 @@ export function contentOf(error) {
   return JSON.stringify({ type: cut(type, 256), message: cut(message, MESSAGE_LENGTH_MAX) });
 }
 
+const FRAME = /^\s+at /u;
+const OWN = import.meta.url.slice(0, import.meta.url.lastIndexOf("/") + 1);
+/** Of Node itself, as it writes its own modules. */
+const BUILTIN = /[ (]node:[\w/:.]+\)?$/u;
+
+/** Returns a stack without the frames of the runtime, and those of Node between and around them. */
+export function withoutOwnFrames(stack) {
+  if (!stack.includes(OWN)) return stack;
+  const kept = [];
+  let run = [];
+  let isOwn = false;
+  const end = () => {
+    if (!isOwn) kept.push(...run);
+    run = [];
+    isOwn = false;
+  };
+  for (const line of stack.split("\n")) {
+    const isOwnFrame = FRAME.test(line) && line.includes(OWN);
+    if (isOwnFrame || (FRAME.test(line) && BUILTIN.test(line))) {
+      run.push(line);
+      isOwn ||= isOwnFrame;
+      // inspect() opens the properties of an error, or its cause, behind the last frame.
+      const opened = isOwnFrame && / ([{[])$/u.exec(line);
+      if (!opened) continue;
+      end();
+      kept[kept.length - 1] += ` ${opened[1]}`;
+      continue;
+    }
+    end();
+    kept.push(line);
+  }
+  end();
+  return kept.join("\n");
+}
+
 /** Returns the stack with its cause and properties, and a newline. */
 export function stackOf(error) {
-  const read = () => (error instanceof RuntimeError ? `${error.name}: ${error.message}` : inspect(error));
+  const read = () =>
+    error instanceof RuntimeError ? `${error.name}: ${error.message}` : withoutOwnFrames(inspect(error));
   const text = textOf(read, "an error that cannot be read");
   return `${cut(text, STACK_LENGTH_MAX)}\n`;
 }

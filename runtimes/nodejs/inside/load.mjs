@@ -14,9 +14,13 @@ function setEnvironment(environment) {
   Object.assign(process.env, environment);
 }
 
-/** Returns the function that a module exports under a name, also as a property of CommonJS's `module.exports`. */
+/**
+ * Returns what a module exports under a name, also as a property of CommonJS's `module.exports`. Compilers write `export
+ * default` there as the property `default`.
+ */
 function exported(module, name) {
-  if (Object.hasOwn(module, name)) return module[name];
+  const isCompiled = name === "default" && module.default?.__esModule === true && "default" in module.default;
+  if (Object.hasOwn(module, name) && !isCompiled) return module[name];
   return module.default?.[name];
 }
 

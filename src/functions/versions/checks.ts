@@ -7,6 +7,7 @@ import type { Classes } from "../classes.ts";
 import { type FunctionRecord, hasOwnImage, type VersionedFields } from "../schema.ts";
 import { callDirectory, searchPath } from "../target.ts";
 import type { ForeseenImage } from "./images.ts";
+import { interpreterOf, SCRIPT_HEAD_BYTES } from "./scripts.ts";
 
 const TYPE_MASK = 0o170000;
 const DIRECTORY = 0o040000;
@@ -21,6 +22,8 @@ export interface Code {
    * null if there is none.
    */
   modeOf(tenant_id: string, digest: string, path: string): Promise<number | null>;
+  /** Resolves to the first bytes of a regular file of the tree, at most `bytes_max`, links followed inside of the tree. */
+  headOf(tenant_id: string, digest: string, path: string, bytes_max: number): Promise<Buffer>;
 }
 
 export interface ChecksOptions {
@@ -113,6 +116,7 @@ export class Checks {
 
   /** The file or the command that the handler names. */
   async #handler(version: Version, made: Pinned): Promise<void> {
+    if (made.image !== null) await this.#interpreter(version, made, version.handler, "the first line");
     const runtime = runtimeOfVersion(version.runtime);
     const named = runtime.program(version.handler, version.protocol);
     if (named === null) return;
@@ -126,23 +130,56 @@ export class Checks {
     if (made.image === null) return;
     const { name, instead } = named;
     if (instead !== undefined && version.code_sha256 !== null) {
-      const mode = await this.#modeOf(version, made, posix.join(CODE_INSIDE, instead));
-      if (mode !== null && (mode & TYPE_MASK) !== DIRECTORY) return;
+      const place = posix.join(CODE_INSIDE, instead);
+      const mode = await this.#modeOf(version, made, place);
+      if (mode !== null && (mode & TYPE_MASK) !== DIRECTORY) return this.#script(version, made, place);
     }
+    const found = await this.#command(version, made, name);
+    if (found.place !== null) return this.#script(version, made, found.place);
+    const problem = found.isFile ? "file is not executable and does not begin with #!" : "command not found";
+    throw invalid("handler", `${problem}: ${name}`);
+  }
+
+  /** Resolves to the program that a word of a command names; without one, to whether a file has its name. */
+  async #command(version: Version, made: Pinned, name: string): Promise<{ place: string | null; isFile: boolean }> {
     const directory = callDirectory(version, made.settings);
     const path = searchPath(version, made.settings);
     const places = name.includes("/")
       ? [posix.resolve("/", directory, name)]
       : path.split(":").map((one) => posix.join(one, name));
-    let is_found = false;
+    let isFile = false;
     for (const place of places) {
       const mode = await this.#modeOf(version, made, place);
       if (mode === null || (mode & TYPE_MASK) === DIRECTORY) continue;
-      if ((mode & EXECUTABLE) !== 0) return;
-      is_found = true;
+      if ((mode & EXECUTABLE) !== 0) return { place, isFile: true };
+      isFile = true;
     }
-    const problem = is_found ? "file is not executable and does not begin with #!" : "command not found";
-    throw invalid("handler", `${problem}: ${name}`);
+    return { place: null, isFile };
+  }
+
+  /** The interpreter of a script of the code. Programs of the image are the image's concern. */
+  async #script(version: Version, made: Pinned, place: string): Promise<void> {
+    const { code_sha256, tenant_id } = version;
+    if (code_sha256 === null || !isInCode(place)) return;
+    const file = place.slice(CODE_INSIDE.length + 1);
+    const head = await this.#options.code.headOf(tenant_id, code_sha256, file, SCRIPT_HEAD_BYTES);
+    await this.#interpreter(version, made, head.toString(), `the first line of '${file}'`);
+  }
+
+  async #interpreter(version: Version, made: Pinned, head: string, what: string): Promise<void> {
+    const found = interpreterOf(head);
+    if (found === null) return;
+    if ("complaint" in found) {
+      throw new AppError("INVALID_ARGUMENT", `handler: ${what} ${found.complaint}`, {
+        hint: "write #!/path/of/interpreter, and end lines with a line feed alone (LF)",
+      });
+    }
+    const { path, command } = found;
+    const missing = (name: string) => invalid("handler", `${what} names an interpreter that does not exist: ${name}`);
+    if ((await this.#command(version, made, path)).place === null) throw missing(path);
+    // A version with a PATH of its own may find it elsewhere.
+    if (command === null || version.environment.PATH !== undefined) return;
+    if ((await this.#command(version, made, command)).place === null) throw missing(command);
   }
 
   /** Looks into the code for a path below /function, else into the image. */
