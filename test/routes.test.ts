@@ -87,6 +87,7 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "GET /api/containers/:container_id/jobs": "what existing clients read after an exec",
   "GET /api/containers/:container_id/jobs/:job_id": "the same",
   "POST /api/functions/code": "people bring code of their own",
+  "POST /api/functions/code/:code_sha256/renew": "code that a tenant has uploaded is not sent again",
   "PUT /api/functions/:function_id/code": "the same",
   "GET /api/functions/:function_id/versions/:version": "the same",
   "GET /api/functions/:function_id/versions/:version/code": "the same",

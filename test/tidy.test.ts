@@ -124,6 +124,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
     "src/base/plurals.ts",
     "src/base/suggest.ts",
     "src/base/tenant-limits.ts",
+    "src/base/tree-digest.ts",
     "@balena/dockerignore",
     "commander",
     "smol-toml",

@@ -59,6 +59,13 @@ export class CodeRows {
     if (conflict !== null) throw checks[conflict]?.refusal();
   }
 
+  /** Renews the time of the tenant's row, as an upload does. Resolves to false if there is none. */
+  async renew({ tenant_id, digest }: CodeKey, now: number): Promise<boolean> {
+    const sql = "UPDATE code SET created_at = ? WHERE tenant_id = ? AND digest = ?";
+    const { changes } = await this.#store.write([{ sql, args: [now, tenant_id, digest] }], { durable: true });
+    return changes[0] === 1;
+  }
+
   #room(tenant_id: string, { digest, size_bytes, entry_count }: CodeRecord): Guard[] {
     const { storage_mb_max } = this.#quotas.of(tenant_id);
     if (storage_mb_max === null) return [];

@@ -143,6 +143,31 @@ export class CodeStore {
     }
   }
 
+  /**
+   * Keeps code that the tenant uploaded before for as long as an upload does. Throws NOT_FOUND if it has to be uploaded: the
+   * tenant does not have it, or its files are lost or damaged (D5); CONCURRENCY_LIMIT, CAPACITY_FULL.
+   */
+  async renew(tenant_id: string, digest: string): Promise<CodeRecord> {
+    const release = this.#uploads.take(tenant_id, tooMany);
+    const letGo = this.#hold(digest);
+    try {
+      if (!(await this.#rows.renew({ tenant_id, digest }, this.#now()))) throw noSuchCode(digest);
+      this.#checkFound(digest);
+      const isWhole = await this.#turns
+        .run(digest, () => this.#isWhole(tenant_id, digest))
+        .catch(async (error: unknown) => {
+          await this.check(digest);
+          throw error;
+        });
+      if (!isWhole) throw noSuchCode(digest);
+      this.#whole.add(digest);
+      return await this.get(tenant_id, digest);
+    } finally {
+      letGo();
+      release();
+    }
+  }
+
   async #make(tenant_id: string, id: string): Promise<OpenFiles> {
     const { storage, files } = this.#options;
     const root = await storage().create("code", id, LIMITS.code_disk_mb);

@@ -5,24 +5,15 @@
  * T1 A directory has entries; below a file or a link there is nothing. What has another entry's name replaces it, but never
  *    a directory by something else, nor something else by a directory.
  * T2 No link leads out of the tree, by whatever other links its target passes.
- * T3 The digest depends on paths, types, executable bits, contents and targets alone. It is the SHA-256 of the line
- *    `hearth code 1` and the SHA-256 of each entry, sorted. An entry is `<type> <path> NUL <content>`: type `d`, `f`, `x`
- *    (an executable file, which a file that begins with `#!` always is) or `l`; content the SHA-256 of a file, the target of
- *    a link, and nothing of a directory.
+ * T3 The digest depends on paths, types, executable bits, contents and targets alone (base/tree-digest.ts).
  * T4 Memory is bounded by the number of entries and the bytes of their names.
  */
 import { isUtf8 } from "node:buffer";
-import { createHash, hash } from "node:crypto";
 import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
+import { type DigestedEntry, rest, treeDigest } from "../base/tree-digest.ts";
 
-/** `l` is a symbolic link. */
-type EntryType = "d" | "f" | "x" | "l";
-
-interface TreeEntry {
-  readonly type: EntryType;
-  /** SHA-256 of a file as 32 characters, target of a link. */
-  readonly content: string;
+interface TreeEntry extends DigestedEntry {
   readonly size: number;
 }
 
@@ -30,7 +21,6 @@ const DIRECTORY: TreeEntry = { type: "d", content: "", size: 0 };
 const NAME_BYTES_MAX = 255;
 /** As Linux has it (MAXSYMLINKS): a path by way of more leads nowhere. */
 const LINKS_FOLLOWED_MAX = 40;
-const BUCKET_COUNT = 256;
 
 /** A name as people see it. */
 export function shownName(name: string): string {
@@ -40,9 +30,6 @@ export function shownName(name: string): string {
 export function refusal(name: string, why: string): AppError {
   return new AppError("INVALID_ARGUMENT", `archive entry ${shownName(name)} ${why}`);
 }
-
-/** Lets other work of the event loop have its turn. */
-const rest = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 function isText(name: string): boolean {
   // biome-ignore lint/suspicious/noControlCharactersInRegex: ASCII is UTF-8 without a look.
@@ -146,20 +133,8 @@ export class CodeTree {
   }
 
   /** T3. */
-  async digest(): Promise<string> {
-    const buckets: string[][] = Array.from({ length: BUCKET_COUNT }, () => []);
-    let hashed_count = 0;
-    for (const [path, { type, content }] of this.#entries) {
-      const sum = hash("sha256", Buffer.from(`${type} ${path}\0${content}`, "latin1"), "binary");
-      buckets[sum.charCodeAt(0)]?.push(sum);
-      if (++hashed_count % LIMITS.code_slice_count === 0) await rest();
-    }
-    const all = createHash("sha256").update("hearth code 1\n");
-    for (const [i, bucket] of buckets.entries()) {
-      all.update(bucket.sort().join(""), "latin1");
-      if (i % 16 === 15 && this.#entries.size > LIMITS.code_slice_count) await rest();
-    }
-    return all.digest("hex");
+  digest(): Promise<string> {
+    return treeDigest(this.#entries);
   }
 
   #set(path: string, entry: TreeEntry): void {

@@ -8,6 +8,7 @@
 import { createHash, hash } from "node:crypto";
 import { giveBack } from "../base/buffer-memory.ts";
 import { LIMITS } from "../base/limits.ts";
+import { SCRIPT_START } from "../base/tree-digest.ts";
 import type { ArchiveEntry, ArchiveReader, FileAttributes, FileSession } from "../engine/ports.ts";
 import { type CodeTree, pathOf, refusal } from "./tree.ts";
 
@@ -18,7 +19,6 @@ export const CODE_MTIME_MS = 315_532_800_000;
 const BENEATH = { isBeneath: true };
 const DIRECTORY: FileAttributes = { mode: 0o755 };
 const OWNER_EXECUTES = 0o100;
-const SCRIPT_START = "#!";
 
 /** Finds out from its first two bytes whether a file is a script; they may come in two pieces. */
 class ScriptSign {

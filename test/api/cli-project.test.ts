@@ -1,5 +1,6 @@
 /** `hearth init`, `deploy` and `diff` of folders against a real daemon. */
 import {
+  chmodSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -8,6 +9,7 @@ import {
   statSync,
   symlinkSync,
   unlinkSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { createServer } from "node:http";
@@ -119,6 +121,37 @@ describe("hearth deploy", () => {
     await out("pause", "life");
     expect(await out("deploy", "life")).toBe("life is active, version 3 (activated)\n");
     expect((await answer("deploy", "life")).functions).toMatchObject([{ name: "life", action: "unchanged" }]);
+  });
+
+  it("uploads nothing that the tenant has uploaded before, whatever is in the folder", async () => {
+    const uploads = async (): Promise<number> => {
+      const { body } = await daemon.call("GET", "/api/audit?limit=1000");
+      return body.entries.filter(({ operation }: { operation: string }) => operation === "uploadCode").length;
+    };
+    const files = {
+      "index.mjs": returns("1"),
+      "no-mode.sh": "#!/bin/sh\n",
+      "ü/日本": "3",
+      big: "b".repeat(700_000),
+      one: "#",
+    };
+    folder("same", { "hearth.toml": toml("same"), ...files });
+    mkdirSync(file("same", "empty"));
+    symlinkSync("../index.mjs", file("same", "ü", "link"));
+    chmodSync(file("same", "one"), 0o755);
+    const before = await uploads();
+    await out("deploy", "same");
+    expect(await uploads()).toBe(before + 1);
+    utimesSync(file("same", "index.mjs"), 1, 1);
+    expect(await out("deploy", "same")).toBe("same is unchanged, version 1\n");
+    expect((await hearth("diff", "same")).code).toBe(0);
+    expect(await uploads()).toBe(before + 1);
+    folder("same", { "index.mjs": returns("2") });
+    await out("deploy", "same");
+    expect(await uploads()).toBe(before + 2);
+    folder("same", { "index.mjs": returns("1") });
+    expect(await out("deploy", "same")).toBe("same is active, version 3 (updated: code)\n");
+    expect(await uploads()).toBe(before + 2);
   });
 
   it("takes a word for a folder only if that has a hearth.toml", async () => {
@@ -240,7 +273,11 @@ export const handler = () => [readFileSync("link/ü", "utf8"), readdirSync("many
   it("ends with an exit code when the daemon goes away during the upload, and leaves nothing when it is killed", async () => {
     folder("cut", { "hearth.toml": toml("cut"), "index.mjs": returns("1"), noise: "n".repeat(20_000_000) });
     const begun = Promise.withResolvers<() => void>();
-    const server = createServer((incoming) => incoming.once("data", () => begun.resolve(() => incoming.destroy())));
+    const unknown = JSON.stringify({ error: "code not found", error_code: "NOT_FOUND", hint: null, retry_after: null });
+    const server = createServer((incoming, answer) => {
+      if (incoming.url?.endsWith("/renew")) answer.writeHead(404, { "content-type": "application/json" }).end(unknown);
+      else incoming.once("data", () => begun.resolve(() => incoming.destroy()));
+    });
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
     try {
       const address = server.address();

@@ -181,6 +181,7 @@ const UNSENT = [
   "buildImage",
   "pushImage",
   "uploadCode",
+  "renewCode",
   "putCode",
   "getCode",
   "cancelOperation",

@@ -116,10 +116,12 @@ describe("a start", () => {
     await ground.open();
     await ground.code.put("t", inPieces(bytes));
     expect(lstatSync(ground.seen(digest)).dev).toBe(dev);
+    expect(await ground.code.renew("t", digest)).toMatchObject({ digest });
     expect(ground.lines.filter((line) => line.includes("damaged"))).toEqual([]);
     await ground.ground.sh(`truncate -s 0 ${ground.pool.subvolume("code", digest)}/d/f`);
     await ground.close();
     await ground.open();
+    await expect(ground.code.renew("t", digest)).rejects.toMatchObject({ code: "NOT_FOUND" });
     await ground.code.put("t", inPieces(bytes));
     expect(readFileSync(ground.seen(digest, "d/f"), "utf8")).toBe("content");
     expect(lstatSync(ground.seen(digest)).dev).not.toBe(dev);

@@ -364,6 +364,7 @@ describe("two tenants with the same code", () => {
     expect(await held.code.get("other", digest).catch(code)).toBe("NOT_FOUND");
     expect(await held.code.pack("other", digest).catch(code)).toBe("NOT_FOUND");
     expect(await held.code.modeOf("other", digest, "index.mjs").catch(code)).toBe("NOT_FOUND");
+    expect(await held.code.renew("other", digest).catch(code)).toBe("NOT_FOUND");
     await expect(held.version(900, "other", digest)).rejects.toMatchObject({ code: "NOT_FOUND" });
     const { ino } = lstatSync(held.seen(digest, "index.mjs"));
     expect((await put(bytes, "other")).digest).toBe(digest);
@@ -394,6 +395,10 @@ describe("code that no version names", () => {
     held.pass(LIMITS.code_unused_seconds - 60);
     await held.code.prune();
     await put(bytes);
+    held.pass(LIMITS.code_unused_seconds - 60);
+    await held.code.prune();
+    // Named by a client that would upload the same again.
+    expect(await held.code.renew("t", digest)).toMatchObject({ digest, entry_count: 1 });
     held.pass(120);
     await held.code.prune();
     expect(await held.trees()).toContain(digest);

@@ -167,6 +167,10 @@ describe("a tenant", () => {
     expect(sent).toMatchObject({ status: 404, body: { error_code: "NOT_FOUND" } });
     expect((await tenants.b.call("POST", `/api/functions/${id}/invoke`, {})).status).toBe(404);
     expect((await tenants.b.call("PUT", `/api/functions/${id}`, { code_sha256: digest })).status).toBe(404);
+    const renewed = await tenants.b.call("POST", `/api/functions/code/${digest}/renew`);
+    const unknown = await tenants.b.call("POST", `/api/functions/code/${"0".repeat(64)}/renew`);
+    expect([renewed.status, unknown.status]).toEqual([404, 404]);
+    expect(String(renewed.body.error).replace(digest, "")).toBe(String(unknown.body.error).replace(/0{64}/, ""));
     const taken = await tenants.b.deployments([{ name: "private", code_sha256: digest, ...NODEJS }]);
     expect(taken).toMatchObject({ status: 400, body: { error: expect.stringContaining("no code of this digest") } });
     const own = await tenants.b.deploy("private", { "index.mjs": "export const handler = () => 'other';\n" }, NODEJS);

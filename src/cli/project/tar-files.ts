@@ -4,10 +4,9 @@
  */
 import { createHash } from "node:crypto";
 import { LIMITS } from "../../base/limits.ts";
+import { SCRIPT_START } from "../../base/tree-digest.ts";
 import { EXIT, Failure } from "../session/failure.ts";
 import { BLOCK_BYTES, numberOf } from "../volumes/tar-bytes.ts";
-
-const SCRIPT_START = "#!";
 
 export interface PackedFile {
   readonly type: "file" | "link";

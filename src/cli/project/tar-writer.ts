@@ -97,7 +97,8 @@ function opened(root: string, path: string): number {
  * A file's bytes, exactly as many as its header says. Reads synchronously: dependencies are ten thousands of small files, and
  * a turn of the event loop for each takes ten times as long.
  */
-function* content(root: string, path: string, size: number): Generator<Buffer> {
+export function* contentOf(root: string, path: string, size: number): Generator<Buffer> {
+  if (size === 0) return;
   const file = opened(root, path);
   try {
     if (!fstatSync(file).isFile()) throw changed(path);
@@ -108,7 +109,6 @@ function* content(root: string, path: string, size: number): Generator<Buffer> {
       at += count;
       yield piece.subarray(0, count);
     }
-    yield padding(size);
   } finally {
     closeSync(file);
   }
@@ -117,7 +117,9 @@ function* content(root: string, path: string, size: number): Generator<Buffer> {
 function* parts({ root, entries }: Packed): Generator<Buffer> {
   for (const entry of entries) {
     yield head(entry);
-    if (entry.type === "file" && entry.size_bytes > 0) yield* content(root, entry.path, entry.size_bytes);
+    if (entry.type !== "file" || entry.size_bytes === 0) continue;
+    yield* contentOf(root, entry.path, entry.size_bytes);
+    yield padding(entry.size_bytes);
   }
   yield Buffer.alloc(2 * BLOCK_BYTES);
 }

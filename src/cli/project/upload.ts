@@ -8,7 +8,8 @@ import type { ResponseOf } from "../../client/client.ts";
 import { visible } from "../output/text.ts";
 import { bytes } from "../output/time.ts";
 import { metered } from "../session/meter.ts";
-import type { Session } from "../session/session.ts";
+import { isRefusal, type Session } from "../session/session.ts";
+import { digestOf } from "./code-digest.ts";
 import { type Code, checkSize } from "./files.ts";
 import { tarOf } from "./tar-writer.ts";
 
@@ -34,10 +35,19 @@ export async function sendArchive(
   return session.client(LIMITS.cli_call_timeout_ms).request("POST /api/functions/code", { upload });
 }
 
-/** Uploads a folder's code. Throws a usage failure for code that is too large, before it sends anything. */
+/**
+ * Makes the daemon have a folder's code: sends it unless the tenant has uploaded the same before. Throws a usage failure for
+ * code that is too large, before it sends anything.
+ */
 export async function uploadCode(session: Session, code: Code): Promise<UploadedCode> {
   checkSize(code);
   noteOddities(session, code);
+  const params = { code_sha256: await digestOf(code) };
+  try {
+    return await session.client().request("POST /api/functions/code/:code_sha256/renew", { params });
+  } catch (error) {
+    if (!isRefusal(error, "NOT_FOUND")) throw error;
+  }
   return sendArchive(session, tarOf(code), code.size_bytes);
 }
 

@@ -23,6 +23,9 @@ const byVersion = byId.extend({
   version: versionNumber.describe("Version number."),
 });
 const byVersions = byVersion.extend({ other_version: versionNumber.describe("Number of the version after.") });
+const byCode = z.object({
+  code_sha256: z.string().meta({ description: "Digest of the code.", examples: [SAMPLES.uploaded_code.code_sha256] }),
+});
 const ID_EXAMPLE = { function_id: "{function_id}" };
 
 const stripComponents = queryNumber(0, LIMITS.archive_depth_max)
@@ -66,6 +69,22 @@ export function codeRoutes({ functions, code }: CodeRoutesOptions) {
       example: { response: SAMPLES.uploaded_code },
       handler: async ({ caller, query, stream }) => {
         const { digest, ...stored } = await code.put(caller.tenant_id, stream, query);
+        return { code_sha256: digest, ...stored };
+      },
+    }),
+    route({
+      method: "POST",
+      path: "/api/functions/code/:code_sha256/renew",
+      auth: "tenant",
+      scope: "write",
+      operation: "renewCode",
+      summary: "Keeps code that the tenant has uploaded as long as a new upload would; NOT_FOUND means: upload it.",
+      params: byCode,
+      response: uploadedCode,
+      errors: ["NOT_FOUND", "CONCURRENCY_LIMIT", "CAPACITY_FULL"],
+      example: { params: { code_sha256: "{code_sha256}" }, response: SAMPLES.uploaded_code },
+      handler: async ({ caller, params }) => {
+        const { digest, ...stored } = await code.renew(caller.tenant_id, params.code_sha256);
         return { code_sha256: digest, ...stored };
       },
     }),
