@@ -24,6 +24,18 @@ const folder = (name: string, files: Tree) => writeTree(join(shell().home, name)
 const toml = (name: string, runtime: string, handler: string, build = 'egress = "off"') =>
   `function = "${name}"\nruntime = "${runtime}"\nhandler = "${handler}"\n[build]\n${build}\n`;
 
+/** A package of Python, the module `dep`. */
+const WHEEL = (() => {
+  const info = "dep-1.0.dist-info";
+  const wheel = {
+    "dep.py": "ANSWER = 42\n",
+    [`${info}/METADATA`]: "Metadata-Version: 2.1\nName: dep\nVersion: 1.0\n",
+    [`${info}/WHEEL`]: "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    [`${info}/RECORD`]: `dep.py,,\n${info}/METADATA,,\n${info}/WHEEL,,\n${info}/RECORD,,\n`,
+  };
+  return zip(...Object.entries(wheel).map(([name, content]) => ({ name, content })));
+})();
+
 const containers = async () => (await answer("ps", "-a")).containers.length;
 
 describe("hearth deploy --build", () => {
@@ -53,22 +65,40 @@ describe("hearth deploy --build", () => {
   });
 
   it("installs what requirements.txt names", async () => {
-    const info = "dep-1.0.dist-info";
-    const wheel = {
-      "dep.py": "ANSWER = 42\n",
-      [`${info}/METADATA`]: "Metadata-Version: 2.1\nName: dep\nVersion: 1.0\n",
-      [`${info}/WHEEL`]: "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-      [`${info}/RECORD`]: `dep.py,,\n${info}/METADATA,,\n${info}/WHEEL,,\n${info}/RECORD,,\n`,
-    };
     folder("python", {
       "hearth.toml": toml("python", "python", "main.py:handler"),
       "requirements.txt": "./dep-1.0-py3-none-any.whl\n",
-      "dep-1.0-py3-none-any.whl": zip(...Object.entries(wheel).map(([name, content]) => ({ name, content }))),
+      "dep-1.0-py3-none-any.whl": WHEEL,
       "main.py": "import dep\ndef handler(payload, context):\n    return dep.ANSWER\n",
     });
     const built = await hearth("deploy", "python", "--build");
     expect(built, built.err).toMatchObject({ code: 0 });
     expect(await out("invoke", "python")).toBe("42\n");
+  });
+
+  it("installs both for a program of the runtime custom, which needs no [build]", async () => {
+    const python = [
+      "import os, subprocess, http.server, dep",
+      "class Handler(http.server.BaseHTTPRequestHandler):",
+      "  def do_POST(self):",
+      "    said = subprocess.check_output(['node', 'say.mjs'])",
+      "    self.send_response(200); self.end_headers(); self.wfile.write(b'%d %s' % (dep.ANSWER, said))",
+      "http.server.HTTPServer(('', int(os.environ['PORT'])), Handler).serve_forever()",
+    ];
+    folder("program", {
+      "hearth.toml": 'function = "program"\nruntime = "custom"\nhandler = "python3 server.py"\n',
+      "requirements.txt": "./dep-1.0-py3-none-any.whl\n",
+      "dep-1.0-py3-none-any.whl": WHEEL,
+      "package.json": '{"private":true,"dependencies":{"jsdep":"file:./jsdep"}}',
+      "jsdep/package.json": '{"name":"jsdep","version":"1.0.0","type":"module","exports":"./index.js"}',
+      "jsdep/index.js": 'export const word = "yes";\n',
+      "say.mjs": 'import { word } from "jsdep";\nprocess.stdout.write(word);\n',
+      "server.py": python.join("\n"),
+    });
+    const built = await hearth("deploy", "program", "--build");
+    expect(built, built.err).toMatchObject({ code: 0 });
+    expect(built.err).toMatch(/^\$ npm install && pip install -r requirements\.txt -t \.\n/);
+    expect(await out("invoke", "program")).toContain("42 yes");
   });
 
   it("runs the command of [build], and deploys nothing if that fails", async () => {

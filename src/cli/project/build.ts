@@ -39,15 +39,19 @@ const ENVIRONMENT = {
   SOURCE_DATE_EPOCH: "315532800",
 };
 
-/** The command that installs what a folder names; null: it names nothing. */
+/**
+ * The command that installs what a folder names; null: it names nothing. A program of the runtimes custom and shell finds
+ * packages of Python beside it: unlike python3, these runtimes have no folder for them. Without --upgrade, which would
+ * remove a folder of the program's own with the name of one that a package brings.
+ */
 function installCommand(runtime: string, directory: string): string | null {
   const has = (file: string) => existsSync(join(directory, file));
-  if (runtime === "nodejs" && has("package-lock.json")) return "npm ci";
-  if (runtime === "nodejs" && has("package.json")) return "npm install";
-  if (runtime === "python3" && has("requirements.txt")) {
-    return "pip install --upgrade -r requirements.txt -t site-packages";
-  }
-  return null;
+  const node = has("package-lock.json") ? "npm ci" : has("package.json") ? "npm install" : null;
+  const python = has("requirements.txt") ? "pip install -r requirements.txt -t" : null;
+  if (runtime === "nodejs") return node;
+  if (runtime === "python3") return python === null ? null : `${python} site-packages --upgrade`;
+  const commands = [node, python === null ? null : `${python} .`].filter((command) => command !== null);
+  return commands.length === 0 ? null : commands.join(" && ");
 }
 
 function commandOf({ build, described, directory }: ProjectFunction): string | null {
