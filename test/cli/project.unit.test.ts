@@ -284,6 +284,29 @@ describe("the code of a folder", () => {
     expect(() => scanContext(withBuildFile(root), null, root)).toThrow(/^target of a link is not UTF-8: /);
   });
 
+  it("leaves out a virtual environment of Python, and of one that .hearthignore keeps the programs alone", () => {
+    const lib = "lib/python3.11/site-packages/dep.py";
+    for (const name of [".venv", "tools/env"]) {
+      const root = folder({
+        "a.py": "",
+        [`${name}/pyvenv.cfg`]: "home = /usr/bin\n",
+        [`${name}/${lib}`]: "",
+        "b/bin/x": "",
+      });
+      mkdirSync(join(root, name, "bin"));
+      symlinkSync("/usr/bin/python3", join(root, name, "bin/python3"));
+      symlinkSync("lib", join(root, name, "lib64"));
+      expect(paths(root).filter((path) => /\.py$|bin/.test(path))).toEqual(["a.py", "b/bin", "b/bin/x"]);
+      expect(scan(root).environments).toEqual([name]);
+      expect(ruleAgainst(root, `${name}/bin/python3`)).toMatchObject({ file: null, path: name });
+      writeFileSync(join(root, ".hearthignore"), `!/${name}\n`);
+      expect(paths(root)).toEqual(expect.arrayContaining([`${name}/${lib}`, `${name}/lib64`]));
+      expect(paths(root)).not.toContain(`${name}/bin`);
+      writeFileSync(join(root, ".hearthignore"), `!/${name}\n!bin\n`);
+      expect(() => scan(root)).toThrow(`link leads out of the folder: ${name}/bin/python3 -> /usr/bin/python3`);
+    }
+  });
+
   it("names the rule that leaves out a path, or a folder above it", () => {
     const root = folder({
       ".gitignore": "# comment\ndist/\n*.log\n",

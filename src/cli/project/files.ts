@@ -27,6 +27,8 @@ export interface Code {
   readonly size_bytes: number;
   /** Paths of entries that are neither file, folder nor link. */
   readonly skipped: readonly string[];
+  /** Virtual environments of Python, which are no code. */
+  readonly environments: readonly string[];
   /** Equal while nothing has changed: paths, types, sizes, and the times of the last changes. */
   readonly fingerprint: string;
 }
@@ -35,13 +37,14 @@ interface Found {
   readonly root: string;
   readonly entries: CodeEntry[];
   readonly skipped: string[];
+  readonly environments: string[];
   readonly marks: string[];
   size_bytes: number;
 }
 
 /** Lists a folder's code. Throws a usage failure for what cannot be code, above all a link out of the folder. */
 export function scan(root: string): Code {
-  const found: Found = { root, entries: [], skipped: [], marks: [], size_bytes: 0 };
+  const found: Found = { root, entries: [], skipped: [], environments: [], marks: [], size_bytes: 0 };
   walk(found, "", IgnoreRules.none);
   const { marks, ...rest } = found;
   return { ...rest, fingerprint: marks.join("\n") };
@@ -70,10 +73,36 @@ function walk(found: Found, base: string, above: IgnoreRules): void {
     const path = base === "" ? name : `${base}/${name}`;
     const stat = lstatSync(placeIn(found.root, path), { throwIfNoEntry: false, bigint: true });
     // Removed since the folder was read.
-    if (stat === undefined || rules.leavesOut(path, stat.isDirectory()) !== null) continue;
+    if (stat === undefined) continue;
+    const rule = leftOut(found.root, path, stat, rules);
+    if (rule === ENVIRONMENT) found.environments.push(textOf(path));
+    if (rule !== null) continue;
     add(found, checkedText(path, "name", ADVICE), stat);
     if (stat.isDirectory()) walk(found, path, rules.inFolder(path));
   }
+}
+
+/** Why hearth leaves out a virtual environment of Python: its programs are links to a Python of this machine. */
+export const ENVIRONMENT: LeftOut = { file: null, line: 0, text: "virtual environment" };
+const ENVIRONMENT_FILE = "pyvenv.cfg";
+/** The folder of such programs. */
+const ENVIRONMENT_PROGRAMS = "bin";
+
+/** Why an entry is left out; null: it is not. Of an environment that .hearthignore keeps, the programs alone are left out. */
+function leftOut(
+  root: string,
+  path: string,
+  stat: Pick<BigIntStats, "isDirectory">,
+  rules: IgnoreRules,
+): LeftOut | null {
+  const isFolder = stat.isDirectory();
+  const rule = rules.leavesOut(path, isFolder);
+  if (rule !== null || !isFolder || rules.keeps(path)) return rule;
+  const isEnvironment = (folder: string) =>
+    lstatSync(placeIn(root, `${folder}/${ENVIRONMENT_FILE}`), { throwIfNoEntry: false });
+  if (isEnvironment(path)?.isFile() === true) return ENVIRONMENT;
+  const { dir, base } = posix.parse(path);
+  return base === ENVIRONMENT_PROGRAMS && dir !== "" && isEnvironment(dir)?.isFile() === true ? ENVIRONMENT : null;
 }
 
 function rulesIn(root: string, base: string, above: IgnoreRules, names: readonly string[]): IgnoreRules {
@@ -97,7 +126,7 @@ export function ruleAgainst(root: string, path: string): RuleAgainst | null {
     const stat = lstatSync(placeIn(root, at), { throwIfNoEntry: false });
     if (stat === undefined) return null;
     rules = rulesIn(root, base, rules, namesIn(root, base));
-    const rule = rules.leavesOut(at, stat.isDirectory());
+    const rule = leftOut(root, at, stat, rules);
     if (rule !== null) {
       const { file, line, text } = rule;
       return { file: file === null ? null : textOf(file), line, text: textOf(text), path: textOf(at) };

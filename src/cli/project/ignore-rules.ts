@@ -69,9 +69,14 @@ export class IgnoreRules {
     return never === null ? null : { file: null, line: never.line, text: never.text };
   }
 
+  /** Whether .hearthignore keeps a folder by a line of its own. */
+  keeps(path: string): boolean {
+    return verdict(this.#own, path, true)?.isKept === true;
+  }
+
   /** The rules of a folder that is not left out. A folder that .hearthignore keeps is kept whole. */
   inFolder(path: string): IgnoreRules {
-    const isKept = verdict(this.#own, path, true)?.isKept === true || isDependencies(path, true);
+    const isKept = this.keeps(path) || isDependencies(path, true);
     return isKept ? new IgnoreRules(this.#own, null) : this;
   }
 }

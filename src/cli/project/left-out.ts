@@ -3,7 +3,7 @@ import { posix } from "node:path";
 import { ApiError } from "../../client/client.ts";
 import { Failure } from "../session/failure.ts";
 import type { Session } from "../session/session.ts";
-import { ruleAgainst } from "./files.ts";
+import { ENVIRONMENT, ruleAgainst } from "./files.ts";
 import { HEARTH_IGNORE } from "./ignore-rules.ts";
 import type { Project, ProjectFunction } from "./project.ts";
 
@@ -30,6 +30,9 @@ function told({ described, directory }: ProjectFunction): string | null {
   for (const path of namedPaths(described.handler)) {
     const rule = ruleAgainst(directory, path);
     if (rule === null) continue;
+    if (rule.text === ENVIRONMENT.text) {
+      return `hearth leaves out '${path}' of a virtual environment; name a Python of the image, and install packages with --build`;
+    }
     const by = rule.file === null ? "hearth" : `${rule.file}:${rule.line} ('${rule.text}')`;
     const isOwn = rule.file?.endsWith(HEARTH_IGNORE) === true;
     const kept = `!/${rule.path.replace(/[*?[\\]/g, "\\$&")}`;

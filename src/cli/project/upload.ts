@@ -51,9 +51,13 @@ export async function uploadCode(session: Session, code: Code): Promise<Uploaded
   return sendArchive(session, tarOf(code), code.size_bytes);
 }
 
-function noteOddities({ terminal }: Session, { size_bytes, skipped, root }: Code): void {
+function noteOddities({ terminal }: Session, { size_bytes, skipped, environments, root }: Code): void {
   if (size_bytes > LIMITS.cli_code_bytes_note) {
     terminal.note(`${visible(root)} has ${bytes(size_bytes)}; .hearthignore leaves files out`);
+  }
+  const [environment] = environments;
+  if (environment !== undefined) {
+    terminal.note(`left out, because it is a virtual environment: ${visible(environment)}`);
   }
   const [first] = skipped;
   if (first !== undefined) {
