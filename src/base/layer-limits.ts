@@ -14,9 +14,9 @@ export const LAYER_LIMITS = {
   layer_step_bytes: 256 * 1024,
   /** Entries of one layer. The largest bundles of machine learning have some 300,000. */
   layer_entries_max: 1_000_000,
-  /** Memory for the paths of a layer's symbolic links: a file system of Debian has some 20,000 of 60 bytes. */
+  /** Memory for the paths and targets of a layer's symbolic links: a file system of Debian has some 20,000 of 100 bytes. */
   layer_links_bytes_max: 16 * 1024 * 1024,
-  /** What each takes beside its path. */
+  /** What each takes beside them. */
   layer_link_bytes: 64,
   /** PAX and GNU extensions before one entry: Go, which unpacks the layer, reads no longer ones. */
   layer_extension_bytes_max: 1024 * 1024,

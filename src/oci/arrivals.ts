@@ -4,6 +4,7 @@
  *
  * A1. The engine holds the image until its row is committed or refused.
  * A2. A tenant's row is written after every layer was checked, or was known to be the tenant's.
+ * A3. Devices that no container may open are gone from the store before the row is written.
  */
 import { AppError, errorText, isFault } from "../base/errors.ts";
 import { failpoint } from "../base/failpoints.ts";
@@ -49,8 +50,11 @@ export class ImageArrivals {
     this.#options = options;
   }
 
-  /** Takes an image from a gateway's server, which it closes. Rejects with the server's failure, which is more precise than buildah's. */
-  async take(of: Arrival): Promise<void> {
+  /**
+   * Takes an image from a gateway's server, which it closes. Rejects with the server's failure, which is more precise than buildah's.
+   * Resolves to the number of device nodes that were left out (A3).
+   */
+  async take(of: Arrival): Promise<number> {
     const { source, platform, policy_file, signal } = of;
     const asked = {
       reference: source.pull_reference,
@@ -67,8 +71,14 @@ export class ImageArrivals {
       const check = async () => {
         const known = await this.#options.tenant_images.layerKeys(of.tenant_id);
         await source.finish(new Set([...known, ...of.known_layers]));
+        if (source.skipped_devices > 0) await this.#options.images().removeDevices(pulled.id);
       };
       await this.keep(of, pulled, { source, check, intake: of.intake });
+      const { skipped_devices } = source;
+      if (skipped_devices > 0) {
+        this.#options.log.info("devices of an image left out", { reference: of.reference, count: skipped_devices });
+      }
+      return skipped_devices;
     } catch (error) {
       signal.throwIfAborted();
       throw error;

@@ -139,14 +139,16 @@ export class Pulls {
     if (isPinned && !input.force && !input.is_local && (await tenant_images.has(tenant_id, reference))) {
       return resultOf(reference, "image is present");
     }
+    let skipped = 0;
     try {
       if (input.is_profile === true) await this.#takeProfile(context);
-      else await (input.is_local ? this.#take(context, input.reference) : this.#pull(context));
+      else if (input.is_local) await this.#take(context, input.reference);
+      else skipped = await this.#pull(context);
     } finally {
       // The reference may have named another image before, and a refused image has no row.
       void tenant_images.free();
     }
-    return resultOf(reference, "image pulled");
+    return resultOf(reference, skipped === 0 ? "image pulled" : `image pulled without ${skipped} nodes of its /dev`);
   }
 
   /** P5. */
@@ -176,7 +178,8 @@ export class Pulls {
     await this.#options.arrivals.keep(destinationOf(context), pulled);
   }
 
-  async #pull(context: OperationContext<Asked>): Promise<void> {
+  /** Resolves to the number of device nodes that were left out. */
+  async #pull(context: OperationContext<Asked>): Promise<number> {
     const { tenant_images, gateway, arrivals, registry_credentials, policy_file } = this.#options;
     const { tenant_id, input, signal, attachment } = context;
     const platform = parsePlatform(input.platform);
@@ -197,7 +200,8 @@ export class Pulls {
         signal,
       });
       const known_layers = new Set<string>();
-      await arrivals.take({ ...destinationOf(context), source, platform, policy_file, known_layers, intake, signal });
+      const destination = destinationOf(context);
+      return await arrivals.take({ ...destination, source, platform, policy_file, known_layers, intake, signal });
     } finally {
       intake.release();
     }

@@ -115,14 +115,10 @@ afterAll(async () => {
 describe("an image is refused, and leaves nothing, if a layer has", () => {
   it.each<[string, readonly Buffer[], string]>([
     ["a path with ..", [entry({ name: "../../etc/passwd" })], "leads out of the layer: ../../etc/passwd"],
-    ["an absolute path", [entry({ name: "/etc/passwd" })], "layer entry /etc/passwd has an absolute path"],
+    ["an absolute path with ..", [entry({ name: "/../etc/passwd" })], "leads out of the layer: /../etc/passwd"],
     ["a file below its own symbolic link", [symlink("a", "/etc"), entry({ name: "a/x" })], "below the symbolic link a"],
     ["a hard link to outside", [hardLink("x", "../etc/shadow")], "leads out of the layer: ../etc/shadow"],
-    [
-      "a hard link through a symbolic link",
-      [symlink("a", "/etc"), hardLink("x", "a/shadow")],
-      "through the symbolic link a",
-    ],
+    ["a hard link through a symbolic link", [symlink("a", "/etc"), hardLink("x", "a/shadow")], "symbolic link a"],
     [
       "a disk",
       [entry({ name: "disk", type: "4", device: [8, 0] })],

@@ -1,15 +1,17 @@
 /** Containers of images that differ from the usual ones, from a registry of Debian through the real API: each runs, with its files as they are in the image. */
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { readDirectories } from "../../src/installation/paths.js";
 import { machinePlatform } from "../../src/oci/platform.ts";
 import { ContainerUser } from "../support/containers.ts";
-import { Daemon, NOTHING_LEFT } from "../support/daemon.ts";
+import { Daemon, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 import { DockerRegistry } from "../support/docker-registry.ts";
 import { compile } from "../support/helper.ts";
-import { directory, entry, hardLink, pax, tar } from "../support/layer-bytes.ts";
+import { directory, entry, hardLink, pax, symlink, tar } from "../support/layer-bytes.ts";
 import { build } from "../support/made-images.ts";
 import { type Compression, OddImages } from "../support/odd-images.ts";
+import { sha256 } from "../support/registry.ts";
 
 const SOURCE = join(import.meta.dirname, "../support/look.c");
 const place = mkdtempSync("/var/tmp/hearth-odd-");
@@ -25,6 +27,15 @@ const SYS_ADMIN = Buffer.from("0100000200002000000000000000000000000000", "hex")
 const { architecture } = machinePlatform();
 
 const file = (name: string, content: string | Buffer = name, mode = 0o644) => entry({ name, content, mode });
+/** Names of the device nodes below /dev that the store has of a layer. */
+function devicesOf(layer: Buffer): string[] {
+  const storage = `${readDirectories(process.env, []).image_dir}/storage`;
+  const rows = JSON.parse(readFileSync(`${storage}/overlay-layers/layers.json`, "utf8"));
+  const row = rows.find((one: Record<string, string>) => one["diff-digest"] === sha256(layer));
+  const places = readdirSync(`${storage}/overlay/${row.id}/diff/dev`, { recursive: true, withFileTypes: true });
+  return places.filter((one) => one.isBlockDevice() || one.isCharacterDevice()).map(({ name }) => name);
+}
+
 const withAttribute = (name: string, value: Buffer, one: Buffer) =>
   Buffer.concat([pax({ [`SCHILY.xattr.${name}`]: value.toString("latin1") }), one]);
 
@@ -85,6 +96,42 @@ describe("an image with musl in place of glibc", () => {
     const id = await images.container(await images.pulled({ program: dynamic, layers: [musl] }));
     expect(await images.look(id, "read:/musl")).toEqual(["musl"]);
     await user.delete(id);
+  });
+});
+
+describe("layers with names as kaniko, ko and distroless write them", () => {
+  it("run: absolute names, the root alone, entries below a link of the layer, and no device of /dev but the usual", async () => {
+    const layer = tar(
+      ...[directory("/"), directory("/usr"), directory("/usr/lib"), symlink("/lib", "usr/lib"), file("/lib/below")],
+      ...[directory("/etc"), symlink("usr/up", "../etc"), file("usr/up/hearth-test-up"), file("/absolute")],
+      ...[hardLink("/hard", "lib/below"), directory("dev"), directory("dev/sub")],
+      entry({ name: "/dev/sub/sda", type: "4", device: [8, 0] }),
+      entry({ name: "dev/mem", type: "3", device: [1, 1] }),
+      entry({ name: "dev/null", type: "3", device: [1, 3] }),
+      ...[symlink("d", "dev"), hardLink("dev/other", "d/sub/sda")],
+    );
+    const reference = await images.pulled({ layers: [layer] });
+    const id = await images.container(reference);
+    expect(
+      await images.look(id, "read:/usr/lib/below", "read:/hard", "read:/etc/hearth-test-up", "read:/absolute"),
+    ).toEqual(["/lib/below", "/lib/below", "usr/up/hearth-test-up", "/absolute"]);
+    await user.delete(id);
+    expect(existsSync("/etc/hearth-test-up")).toBe(false);
+    expect(devicesOf(layer)).toEqual(["null"]);
+    const path = `/api/oci/images/save?reference=${encodeURIComponent(reference)}`;
+    const saved = await fetch(`${daemon.url}${path}`, { headers: { "x-api-key": KEY } });
+    expect([saved.status, (await saved.arrayBuffer()).byteLength > layer.length / 10]).toEqual([200, true]);
+  });
+
+  it.each([
+    ["an absolute link to a directory of this machine", (to: string) => to],
+    ["a link that leads up", (to: string) => `../../../../../../../../../../../..${to}`],
+    ["a link over the mounts of a process", (to: string) => `/proc/1/root${to}`],
+  ])("write nothing on this machine through %s", async (_what, link) => {
+    const layer = tar(symlink("out", link(place)), file("out/escaped"));
+    const answer = await images.pull(await images.push({ layers: [layer] }));
+    expect([answer.status, answer.body.error_code]).toEqual([400, "IMAGE_INVALID"]);
+    expect(existsSync(join(place, "escaped"))).toBe(false);
   });
 });
 

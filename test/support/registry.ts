@@ -107,7 +107,7 @@ export const digestChecker: LayerChecker = {
         const tar = bytes[0] === 0x1f ? gunzipSync(bytes) : bytes;
         if (tar.length > unpacked_bytes_max) throw new AppError("QUOTA_EXCEEDED", "layer too large");
         take?.(tar, () => {});
-        return { diff_id: sha256(tar), unpacked_bytes: tar.length };
+        return { diff_id: sha256(tar), unpacked_bytes: tar.length, skipped_devices: 0 };
       },
       abort() {},
     };

@@ -26,6 +26,7 @@ import type {
   Images,
   PulledImage,
 } from "../ports/images.ts";
+import { removeDevices } from "./device-nodes.ts";
 import { parseImageConfig, releaseOf } from "./image-config.ts";
 import type { ImageExports } from "./image-exports.ts";
 import type { ImagePulls } from "./image-pulls.ts";
@@ -205,6 +206,11 @@ export class MountedImages implements Images {
   async fileIn(id: string, path: string): Promise<string | null> {
     const { files } = this.#options;
     return fileInLayers(await files.layerPaths(await files.image(id)), path);
+  }
+
+  async removeDevices(id: string): Promise<number> {
+    const { files } = this.#options;
+    return removeDevices(await files.layerPaths(await files.image(id)));
   }
 
   keep(read: () => Promise<ReadonlySet<string>>): Promise<void> {

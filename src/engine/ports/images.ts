@@ -144,6 +144,11 @@ export interface Images {
    */
   fileIn(id: string, path: string): Promise<string | null>;
   /**
+   * Removes the device nodes of an image from the store, but those that every container has and those that stand for deletions.
+   * Resolves to their number. Rejects with NOT_FOUND.
+   */
+  removeDevices(id: string): Promise<number>;
+  /**
    * Keeps the images that `read` resolves to, and of those that this daemon kept or pulled before no others: without another name
    * they are removed with the layers that no other image has. Images that containers use, and those whose pull or reservation was
    * unreleased when `read` began, stay until the next call: `onIdle` notifies when it can remove more. Set-up removes earlier

@@ -8,7 +8,12 @@ export interface LayerCheck {
   /** Resolves once the check takes the next chunk. The bytes stay the caller's, who may send them on. */
   write(chunk: Uint8Array): Promise<void>;
   /** Resolves when the layer passed, after its last piece was given out. Rejects with the AppError that names what is wrong. */
-  end(): Promise<{ readonly diff_id: string; readonly unpacked_bytes: number }>;
+  end(): Promise<{
+    readonly diff_id: string;
+    readonly unpacked_bytes: number;
+    /** Nodes below /dev that whoever unpacks the layer takes away. */
+    readonly skipped_devices: number;
+  }>;
   abort(): void;
 }
 

@@ -20,6 +20,8 @@ export interface InspectedLayer {
   readonly diff_id: string;
   /** Bytes of the tar, with the holes of its sparse files. */
   readonly unpacked_bytes: number;
+  /** Nodes below /dev that the image must not have (E5 of layer-entries.ts). */
+  readonly skipped_devices: number;
 }
 
 export class LayerInspection {
@@ -73,7 +75,8 @@ export class LayerInspection {
       throw new AppError("IMAGE_INVALID", `layer has more holes than bytes: ${hole_bytes} bytes of sparse files`);
     }
     const unpacked_bytes = this.#unpacked_bytes + hole_bytes;
-    return { diff_id: `sha256:${this.#diff_sum.digest("hex")}`, unpacked_bytes };
+    const { skipped_devices } = this.#entries;
+    return { diff_id: `sha256:${this.#diff_sum.digest("hex")}`, unpacked_bytes, skipped_devices };
   }
 
   /** Bytes of the tar are where they go to. */

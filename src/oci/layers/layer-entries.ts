@@ -3,21 +3,27 @@
  * reaches the rest of the machine. These rules hold as well, so that no rule depends on the other side, and so that the
  * refusal names the entry.
  *
- * E1 No path is absolute, has "..", or is longer than a path can be.
- * E2 No entry lies below a symbolic link that the layer itself made, and no hard link leads through one. A path below a link
- *    of an earlier layer becomes a directory of this layer.
- * E3 A hard link leads to a path of the layer. A leading slash stands for the root of the image.
+ * E1 No path has ".." or is longer than a path can be. A leading slash stands for the root of the image, and `/` alone is the root.
+ * E2 An entry may lie below a symbolic link of its layer, and a hard link may lead through one, if the link is relative and stays below
+ *    the root. buildah unpacks in a chroot, where any link stays inside, but it exports a layer without one: through an absolute link
+ *    it would read files of this machine. For the same reason a link that was passed stays. A path below a link of an earlier layer
+ *    becomes a directory of this layer.
+ * E3 A hard link leads to a path of the layer.
  * E4 Overlayfs stores deletions as character devices 0:0, and redirections as attributes `overlay`. Layers say deletions with
  *    `.wh.` names; a raw device or attribute would let one layer show files of another, or of no layer.
  * E5 Devices are the few that the OCI runtime gives every container, which distributions put into /dev. Roots of containers
  *    are mounted without devices, and control groups of instances deny all others, so these open nothing more. Any other
- *    device would be one node on the disk of this machine away from its disks and memory, behind a single bound.
- * E6 Entries, and memory for the paths of links, are bounded.
+ *    device would be one node on the disk of this machine away from its disks and memory, behind a single bound: below /dev, where
+ *    nothing of an image is seen, it is counted, and the store's nodes are removed before the image has a row
+ *    (`Images.removeDevices`); elsewhere it is refused.
+ * E6 Entries, and memory for the paths and targets of links, are bounded.
  */
 import { LIMITS } from "../../base/limits.ts";
 import { type LayerEntry, refusal, shownName } from "./layer-tar.ts";
 
 const NAME_BYTES_MAX = 255;
+/** As Linux has it. */
+const LINKS_MAX = 40;
 const WHITEOUT = ".wh.";
 /** Types by their flags. */
 const KNOWN_TYPES = "0123456g";
@@ -45,23 +51,36 @@ function isPlain(name: string): boolean {
 }
 
 function normalized(entry: string, name: string): string {
-  if (name.startsWith("/")) throw refused(entry, "has an absolute path");
   const parts = name.split("/").filter((part) => part !== "" && part !== ".");
   if (parts.includes("..")) throw refused(entry, `leads out of the layer: ${shownName(name)}`);
   return parts.join("/");
 }
 
 const parentOf = (path: string): string => path.slice(0, Math.max(0, path.lastIndexOf("/")));
+/** A copy: a part of a longer text keeps all of that in memory. */
+const copyOf = (text: string): string => Buffer.from(text, "latin1").toString("latin1");
+
+interface Link {
+  readonly target: string;
+  /** True if an entry lies below it (E2). */
+  isPassed: boolean;
+}
 
 export class LayerEntries {
-  /** Paths of symbolic links that are not replaced. */
-  readonly #links = new Set<string>();
+  /** Symbolic links that are not replaced, by their paths. */
+  readonly #links = new Map<string, Link>();
   #links_bytes = 0;
   #entry_count = 0;
   #disk_bytes = 0;
   #hole_bytes = 0;
-  /** The directory of the last entry, if no link has been made since it was checked. */
-  #checked: string | null = null;
+  #skipped_devices = 0;
+  /** The directory of the last entry and where it leads to, if no link has been made since. */
+  #last: { readonly directory: string; readonly resolved: string } | null = null;
+
+  /** Nodes below /dev that no container may open (E5). */
+  get skipped_devices(): number {
+    return this.#skipped_devices;
+  }
 
   /** Bytes that files, with the holes of sparse ones, and directories take on the disk. */
   get disk_bytes(): number {
@@ -81,55 +100,84 @@ export class LayerEntries {
     if (!KNOWN_TYPES.includes(type)) throw refused(name, `is of an unknown type: '${shownName(type)}'`);
     const path = pathOf(name, name);
     if (path === "" && type !== "5" && type !== "g") throw refused(name, "is the root of the image, and no directory");
-    this.#checkParent(name, path);
+    const own = this.#resolvedPath(name, path);
     this.#checkWhiteout(name, path);
     this.#checkAttributes(entry);
-    if (type === "3" || type === "4") checkDevice(entry);
+    if ((type === "3" || type === "4") && !isHarmless(entry)) {
+      if (!path.startsWith("dev/")) throw refused(name, `is a device that no container may open: ${deviceText(entry)}`);
+      this.#skipped_devices++;
+    }
     if (type === "5") this.#disk_bytes += LIMITS.layer_directory_bytes;
     if (type === "0") {
       this.#disk_bytes += entry.size;
       this.#hole_bytes += entry.hole_bytes;
     }
-    this.#note(path, type === "2" || (type === "1" && this.#isLinkToLink(entry)));
+    this.#note(name, own, type === "2" ? entry.link : type === "1" ? this.#targetOfHardLink(entry) : null);
   }
 
-  /** E2, E3. */
-  #isLinkToLink({ name, link }: LayerEntry): boolean {
-    const target = pathOf(name, link.replace(/^\/+/, ""));
-    if (target === "") throw refused(name, "is a hard link to the root of the image");
-    for (const above of this.#linksAbove(target))
-      throw refused(name, `is a hard link through the symbolic link ${shownName(above)}`);
-    return this.#links.has(target);
+  /** The target of the symbolic link that a hard link is another name of; null: it leads to none (E3). */
+  #targetOfHardLink({ name, link }: LayerEntry): string | null {
+    const path = pathOf(name, link);
+    if (path === "") throw refused(name, "is a hard link to the root of the image");
+    return this.#links.get(this.#resolvedPath(name, path))?.target ?? null;
   }
 
-  /** E2. */
-  #checkParent(name: string, path: string): void {
-    const parent = parentOf(path);
-    if (parent === this.#checked) return;
-    for (const above of this.#linksAbove(path)) throw refused(name, `lies below the symbolic link ${shownName(above)}`);
-    this.#checked = parent;
+  /** The path of an entry without links above it. */
+  #resolvedPath(name: string, path: string): string {
+    const directory = parentOf(path);
+    if (this.#last?.directory !== directory) this.#last = { directory, resolved: this.#resolved(name, directory) };
+    const { resolved } = this.#last;
+    return resolved === directory
+      ? path
+      : `${resolved === "" ? "" : `${resolved}/`}${path.slice(directory.length + 1)}`;
   }
 
-  *#linksAbove(path: string): Generator<string> {
-    if (this.#links.size === 0) return;
-    for (let end = path.indexOf("/"); end >= 0; end = path.indexOf("/", end + 1)) {
-      const above = path.slice(0, end);
-      if (this.#links.has(above)) yield above;
+  /** E2. Resolves a directory by the links of the layer. Throws IMAGE_INVALID. */
+  #resolved(name: string, directory: string): string {
+    if (this.#links.size === 0) return directory;
+    const rest = directory.split("/").filter((part) => part !== "");
+    const at: string[] = [];
+    for (let [part, links_count] = [rest.shift(), 0]; part !== undefined; part = rest.shift()) {
+      if (part === "..") {
+        at.pop();
+        continue;
+      }
+      const path = [...at, part].join("/");
+      const link = this.#links.get(path);
+      if (link === undefined) {
+        at.push(part);
+        continue;
+      }
+      if (++links_count > LINKS_MAX) throw refused(name, `lies below too many symbolic links (limit ${LINKS_MAX})`);
+      const parts = link.target.split("/").filter((one) => one !== "" && one !== ".");
+      if (link.target.startsWith("/") || leavesRoot(at.length, parts)) {
+        throw refused(
+          name,
+          `lies below the symbolic link ${shownName(path)}, which leads out: ${shownName(link.target)}`,
+        );
+      }
+      link.isPassed = true;
+      rest.unshift(...parts);
     }
+    return at.join("/");
   }
 
-  #note(path: string, isLink: boolean): void {
-    if (isLink) {
-      if (this.#links.has(path)) return;
-      // A copy: a part of a longer text keeps all of that in memory.
-      this.#links.add(Buffer.from(path, "latin1").toString("latin1"));
-      this.#links_bytes += path.length + LIMITS.layer_link_bytes;
-      this.#checked = null;
-      if (this.#links_bytes > LIMITS.layer_links_bytes_max)
-        throw refused(path, `exceeds the bytes of all symbolic links' paths (limit ${LIMITS.layer_links_bytes_max})`);
-    } else if (this.#links.size > 0 && this.#links.delete(path)) {
-      this.#links_bytes -= path.length + LIMITS.layer_link_bytes;
+  /** `target`: of the symbolic link that the entry is; null: it is none. */
+  #note(name: string, path: string, target: string | null): void {
+    const there = this.#links.get(path);
+    if (target === null && there === undefined) return;
+    if (there !== undefined) {
+      if (there.isPassed && target !== there.target)
+        throw refused(name, "replaces a symbolic link that has entries below it");
+      this.#links.delete(path);
+      this.#links_bytes -= path.length + there.target.length + LIMITS.layer_link_bytes;
     }
+    if (target === null) return;
+    this.#links.set(copyOf(path), { target: copyOf(target), isPassed: there?.isPassed === true });
+    this.#links_bytes += path.length + target.length + LIMITS.layer_link_bytes;
+    this.#last = null;
+    if (this.#links_bytes > LIMITS.layer_links_bytes_max)
+      throw refused(path, `exceeds the bytes of all symbolic links (limit ${LIMITS.layer_links_bytes_max})`);
   }
 
   /** A whiteout deletes one name beside it. */
@@ -147,17 +195,27 @@ export class LayerEntries {
   }
 }
 
+/** True if a path from a directory of this depth passes the root's parent. */
+function leavesRoot(depth: number, parts: readonly string[]): boolean {
+  let left = depth;
+  for (const part of parts) {
+    left += part === ".." ? -1 : 1;
+    if (left < 0) return true;
+  }
+  return false;
+}
+
 function decoded(attribute: string): string {
   return attribute.replace(/%([0-9A-Fa-f]{2})/g, (_all, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
 }
 
 /** E4, E5. */
-function checkDevice({ type, name, device_major, device_minor }: LayerEntry): void {
+function isHarmless({ type, name, device_major, device_minor }: LayerEntry): boolean {
   const device = `${device_major}:${device_minor}`;
   if (type === "3" && device === "0:0") throw refused(name, "is a raw whiteout: character device 0:0");
-  if (type === "3" && HARMLESS_DEVICES.has(device)) return;
-  throw refused(
-    name,
-    `is a device that no container may open: ${type === "3" ? "character" : "block"} device ${device}`,
-  );
+  return type === "3" && HARMLESS_DEVICES.has(device);
+}
+
+function deviceText({ type, device_major, device_minor }: LayerEntry): string {
+  return `${type === "3" ? "character" : "block"} device ${device_major}:${device_minor}`;
 }

@@ -107,6 +107,8 @@ export interface PullSource {
   readonly failure: AppError | null;
   /** Aborts with `failure` as its reason. */
   readonly failed: AbortSignal;
+  /** Devices of the layers that passed, which must not stay in the store. All are known when `finish` has resolved. */
+  readonly skipped_devices: number;
   /** Counts buildah's requests from zero: it begins anew. */
   restart(): void;
   /**
@@ -219,6 +221,9 @@ export class RegistryGateway {
         return server.failure;
       },
       failed: server.failed,
+      get skipped_devices() {
+        return server.skipped_devices;
+      },
       restart: () => server.restart(),
       finish: async (known_layers) => {
         if (server.failure !== null) throw server.failure;

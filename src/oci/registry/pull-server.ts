@@ -61,6 +61,8 @@ export class PullServer {
   readonly #done = new Map<string, number>();
   readonly #requests = new Map<string, number>();
   readonly #passed = new Map<string, number>();
+  /** By digest: devices of the layers that passed, which must not stay in the store. */
+  readonly #devices = new Map<string, number>();
   /** By digest: bytes that buildah may have of each layer (P3). */
   readonly #given = new Map<string, number>();
   /** Bytes since the last look at the disks. */
@@ -88,6 +90,10 @@ export class PullServer {
     this.#server.listen(0, "127.0.0.1");
     await once(this.#server, "listening");
     return `127.0.0.1:${(this.#server.address() as AddressInfo).port}/${this.#options.secret}`;
+  }
+
+  get skipped_devices(): number {
+    return this.#devices.values().reduce((sum, count) => sum + count, 0);
   }
 
   /** Counts requests from zero: buildah begins anew. */
@@ -267,6 +273,7 @@ export class PullServer {
     // The holes of sparse files, and layers that buildah unpacks, are more than what was given.
     await this.#reserve(digest, Math.max(0, found.unpacked_bytes - (this.#given.get(digest) ?? 0)));
     this.#passed.set(digest, found.unpacked_bytes);
+    this.#devices.set(digest, found.skipped_devices);
     if (this.#unpackedLeft() < 0) {
       const { unpacked_bytes_max } = this.#options;
       throw new AppError("QUOTA_EXCEEDED", `image too large: its layers exceed ${unpacked_bytes_max} bytes unpacked`);
