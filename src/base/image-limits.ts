@@ -32,7 +32,9 @@ export const IMAGE_LIMITS = {
   image_save_ms: 3_600_000,
   /** An archive of an image as sent, and unpacked: it lies on the data disk while it is loaded. */
   image_archive_bytes_max: 16 * 1024 * 1024 * 1024,
-  image_archive_entries_max: 2_000,
+  image_archive_entries_max: 10_000,
+  /** Images of one archive. */
+  image_archive_images_max: 32,
   /** Bytes of a file of an archive in one read. */
   image_load_read_bytes: 256 * 1024,
   /** Archives that are loaded at once. */

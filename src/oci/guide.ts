@@ -17,7 +17,7 @@ export const imagesGuide: Guide<"oci"> = {
     "POST /api/oci/images/push uploads an image to a registry, under target or its own reference.",
     "GET /api/oci/images/save returns an image as an OCI archive.",
     "DELETE /api/oci/images deletes a reference; the last one deletes the image. POST /api/oci/images/prune deletes all that nothing uses.",
-    "POST /api/oci/images/load takes an image as an OCI archive.",
+    "POST /api/oci/images/load takes images as an archive: of OCI, or as docker save writes it.",
     "POST /api/build-contexts stores the files that a build copies from; they expire after an hour.",
     "POST /api/oci/images/build builds an image from a context; events build_log of the operation are its log.",
   ],

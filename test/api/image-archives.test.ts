@@ -9,6 +9,7 @@ import { machinePlatform } from "../../src/oci/platform.ts";
 import { operatorOf } from "../support/command.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
+import { type DockerImage, dockerArchiveOf, imageOf } from "../support/docker-archives.ts";
 import { compile } from "../support/helper.ts";
 import { directory, entry, hardLink, symlink, tar } from "../support/layer-bytes.ts";
 import { build, MadeImages } from "../support/made-images.ts";
@@ -66,6 +67,97 @@ function parts(image: Partial<Parameters<typeof oddImage>[0]> = {}) {
 }
 const archiveOf = (name: string, { descriptor, blobs } = parts()) =>
   tar(...blobs.map(blob), index({ ...descriptor, annotations: named(name) }));
+
+const state: { docker: ReturnType<typeof parts> | null } = { docker: null };
+function docker() {
+  const layers = [tar(entry({ name: "of-docker" }))];
+  state.docker ??= parts({ compressions: ["none"], format: "docker", layers });
+  return state.docker;
+}
+const dockerImage = (names: readonly string[] | null, own = docker()) => imageOf(names, own);
+const dockerArchive = (list: readonly DockerImage[], more: readonly Buffer[] = [], images = [docker()]) =>
+  dockerArchiveOf(list, more, images);
+
+describe("an archive of docker save", () => {
+  it("that buildah wrote is loaded with its id, also in gzip and under another name", async () => {
+    const id = made.makeOf({ edit: (root) => writeFileSync(join(root, "hello"), "hello docker\n") });
+    const file = join(place, "docker.tar");
+    build("push", `${NAME}:latest`, `docker-archive:${file}:docker.io/acme/docker:1`);
+    const { status, body } = await load(readFileSync(file));
+    expect(body).toMatchObject({
+      success: true,
+      image: { reference: "docker.io/acme/docker:1", id: expect.stringMatching(/^sha256:[0-9a-f]{64}$/) },
+    });
+    expect([status, body.images[0]]).toEqual([200, body.image]);
+    const again = await load(gzipSync(readFileSync(file), { level: 1 }), "other:3");
+    expect(again.body.image).toMatchObject({ reference: "docker.io/library/other:3", id: body.image.id });
+    expect(id).toMatch(/^[0-9a-f]{64}$/);
+    for (const { reference } of await images()) expect((await remove(reference)).status).toBe(200);
+    expect(kept()).toEqual([]);
+  });
+
+  it("gives each of its images all its names, shares layers by links, and runs", async () => {
+    const [one, two] = [
+      docker(),
+      parts({ compressions: ["gzip"], format: "docker", layers: [tar(entry({ name: "second", content: "2" }))] }),
+    ];
+    const shared = `${sha256(one.layers[0] ?? Buffer.alloc(0)).slice(7)}/layer.tar`;
+    const first = {
+      ...dockerImage(["acme/one:1", "acme/one:2"], one),
+      Layers: ["alias/layer.tar", ...dockerImage([], one).Layers.slice(1)],
+    };
+    const archive = dockerArchive(
+      [first, dockerImage(["acme/two:1"], two)],
+      [symlink("alias/layer.tar", `../${shared}`)],
+      [one, two],
+    );
+    const { status, body } = await load(archive);
+    expect([
+      status,
+      body.images?.map(({ reference, id }: { reference: string; id: string }) => [reference, id]),
+    ]).toEqual([
+      200,
+      [
+        ["docker.io/acme/one:1", sha256(one.config)],
+        ["docker.io/acme/one:2", sha256(one.config)],
+        ["docker.io/acme/two:1", sha256(two.config)],
+      ],
+    ]);
+    const { container_id } = await user.create({ name: "second", image: "acme/two:1", oci: true });
+    expect((await user.exec(container_id, ["/look", "read:/second"])).stdout).toContain("2");
+    await user.delete(container_id);
+    const refused = await load(archive, "one:1");
+    expect(refused).toMatchObject({
+      status: 400,
+      body: { error: expect.stringContaining("several images (2 images)") },
+    });
+    for (const { reference } of await images()) expect((await remove(reference)).status).toBe(200);
+  });
+
+  it("without a name needs one, and with several images takes none", async () => {
+    const bytes = dockerArchive([dockerImage(null)]);
+    expect(await load(bytes)).toMatchObject({ status: 400, body: { hint: expect.stringContaining("reference") } });
+    expect((await load(bytes, "named:1")).body.image).toMatchObject({ id: sha256(docker().config) });
+    expect((await remove("named:1")).status).toBe(200);
+    const both = await load(dockerArchive([dockerImage(["acme/x:1"]), dockerImage(null)]));
+    expect([both.status, await images()]).toEqual([400, []]);
+  });
+
+  it("as an OCI archive may have several images", async () => {
+    const [one, two] = [parts(), parts({ config: { Env: ["A=b"] } })];
+    const named_index = index(
+      { ...one.descriptor, annotations: named("acme/o:1") },
+      { ...two.descriptor, annotations: named("acme/o:2") },
+    );
+    const blobs = new Set([...one.blobs, ...two.blobs].map((bytes) => blob(bytes).toString("latin1")));
+    const { body } = await load(tar(...[...blobs].map((bytes) => Buffer.from(bytes, "latin1")), named_index));
+    expect(body.images?.map(({ manifest_digest }: { manifest_digest: string }) => manifest_digest)).toEqual([
+      sha256(one.manifest),
+      sha256(two.manifest),
+    ]);
+    for (const tag of ["1", "2"]) expect((await remove(`acme/o:${tag}`)).status).toBe(200);
+  });
+});
 
 describe("an archive of an image", () => {
   it("that buildah wrote is loaded with its digests, by the name in it or by another one", async () => {
@@ -153,10 +245,74 @@ describe("a hostile archive", () => {
     ],
     ["has two indexes", () => tar(index(), index()), "IMAGE_INVALID", /twice/],
     [
-      "has several images",
-      () => tar(index(...["a:1", "b:1"].map((name) => ({ ...descriptor(), annotations: named(name) })))),
+      "has too many images",
+      () => tar(index(...Array.from({ length: 33 }, (_, i) => ({ ...descriptor(), annotations: named(`a:${i}`) })))),
       "INVALID_ARGUMENT",
-      /several images/,
+      /too many images in the archive: 33 \(limit 32\)/,
+    ],
+    [
+      "has no image of docker save",
+      () => tar(entry({ name: "manifest.json", content: "[]" })),
+      "INVALID_ARGUMENT",
+      /has no image/,
+    ],
+    [
+      "has a manifest.json that is none",
+      () => tar(entry({ name: "manifest.json", content: '{"Config":1}' })),
+      "IMAGE_INVALID",
+      /invalid manifest\.json/,
+    ],
+    [
+      "has a link as a manifest.json",
+      () => tar(symlink("manifest.json", "/etc/hostname")),
+      "IMAGE_INVALID",
+      /manifest\.json as a symlink/,
+    ],
+    [
+      "has a configuration out of it",
+      () => dockerArchive([{ ...dockerImage(["a:1"]), Config: "../../../etc/hostname" }]),
+      "IMAGE_INVALID",
+      /leads out/,
+    ],
+    [
+      "has an absolute layer",
+      () => dockerArchive([{ ...dockerImage(["a:1"]), Layers: ["/etc/hostname"] }]),
+      "IMAGE_INVALID",
+      /leads out/,
+    ],
+    [
+      "has a link to this machine as a layer",
+      () =>
+        dockerArchive(
+          [{ ...dockerImage(["a:1"]), Layers: ["l.tar"] }],
+          [symlink("l.tar", "../../../../../../../etc/hostname")],
+        ),
+      "IMAGE_INVALID",
+      /lacks layer: l\.tar/,
+    ],
+    [
+      "has links in a circle",
+      () => dockerArchive([{ ...dockerImage(["a:1"]), Layers: ["x"] }], [symlink("x", "y"), symlink("y", "x")]),
+      "IMAGE_INVALID",
+      /lacks layer: x/,
+    ],
+    [
+      "lacks a layer of docker save",
+      () => dockerArchive([{ ...dockerImage(["a:1"]), Layers: ["none.tar"] }]),
+      "IMAGE_INVALID",
+      /lacks layer: none\.tar/,
+    ],
+    [
+      "has other layers than its configuration says",
+      () => dockerArchive([{ ...dockerImage(["a:1"]), Layers: [] }]),
+      "IMAGE_INVALID",
+      /diff_ids/,
+    ],
+    [
+      "has a name that no reference has",
+      () => dockerArchive([dockerImage(["UPPER/x:1"])]),
+      "INVALID_ARGUMENT",
+      /UPPER/,
     ],
     [
       "has a blob that differs from its digest",
@@ -334,8 +490,8 @@ function lazy() {
     return state.parts;
   };
   return {
-    manifest: () => get().manifest,
     config: () => get().config,
+    manifest: () => get().manifest,
     descriptor: () => get().descriptor,
     blobs: () => get().blobs,
   };

@@ -12,14 +12,13 @@ import { shortId } from "./images.ts";
 export async function loadImage(session: Session, [file]: Words, flags: Flags): Promise<void> {
   const { pieces: archive, size } = await opened(file);
   const pieces = metered(session, "uploading", archive, { bytes: size }, { bytes: 0 });
-  const { image } = await session.client(LIMITS.cli_call_timeout_ms).request("POST /api/oci/images/load", {
+  const { image, images } = await session.client(LIMITS.cli_call_timeout_ms).request("POST /api/oci/images/load", {
     query: { reference: flags.tag as string | undefined },
     upload: { content_type: "application/x-tar", pieces },
   });
-  session.show(
-    image,
-    () => `${visible(image.reference)} is loaded: ${shortId(image.id)}, ${bytes(image.size_bytes)}\n`,
-  );
+  const line = (one: typeof image) =>
+    `${visible(one.reference)} is loaded: ${shortId(one.id)}, ${bytes(one.size_bytes)}\n`;
+  session.show(images.length === 1 ? image : images, () => images.map(line).join(""));
 }
 
 async function opened(file: string | undefined) {

@@ -74,7 +74,7 @@ export const IMAGE_VERBS: readonly Verb[] = [
   {
     name: "load",
     words: ["[file]"],
-    summary: "load an image from an OCI archive: a file, or standard input",
+    summary: "load images from an archive (OCI or docker save): a file, or standard input",
     flags: [{ flags: "-t, --tag <reference>", about: "reference of the image (default: its name in the archive)" }],
     examples: ["hearth load app.tar", "buildah push app:1 oci-archive:app.tar && hearth load app.tar -t app:1"],
     load: async () => (await import("../images/load.ts")).loadImage,

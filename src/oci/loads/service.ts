@@ -1,21 +1,20 @@
 /**
- * Loads: images that a client sends as an OCI archive. The archive lies on the disk while its image arrives as pulls do: each layer
+ * Loads: images that a client sends as an archive: an OCI layout, or what `docker save` writes. The archive lies on the disk while its image arrives as pulls do: each layer
  * passes the check of layers, buildah takes the image from a server on loopback, and the tenant's limits hold. The tenant's row has
  * the manifest of the archive, so that digests stay.
  *
  * L1. Nothing of an archive is on the disk after its load. What a crash leaves goes at the next start.
  * L2. The bytes of an archive are reserved before they are written: no image is smaller than its archive.
- * L3. An archive has one image, for one platform or more.
+ * L3. An archive has images for one platform or more. Their names are checked before any is taken, and they are taken one after the
+ *     other: those before a refused one stay.
  */
 import { mkdirSync, rmSync } from "node:fs";
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { z } from "zod";
 import type { Clock } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import type { Ids } from "../../base/ids.ts";
-import { checkShape } from "../../base/json-shape.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { type ReachedBound, Shares } from "../../base/shares.ts";
 import { paced } from "../../base/upload-pace.ts";
@@ -28,16 +27,9 @@ import type { RegistryGateway } from "../registry/gateway.ts";
 import { resolveImage } from "../registry/manifests.ts";
 import type { TenantImages } from "../service.ts";
 import { type ArchiveFiles, keepArchive } from "./archive-files.ts";
+import { type ArchivedImage, imagesOf } from "./archive-images.ts";
 
-/** Names of images in one message. */
-const NAMED_MAX = 10;
 const ID_LENGTH = 32;
-
-const Index = z.object({
-  manifests: z.array(
-    z.object({ annotations: z.record(z.string(), z.string().max(LIMITS.image_reference_length_max)).nullish() }),
-  ),
-});
 
 export interface LoadsOptions {
   readonly tenant_images: TenantImages;
@@ -73,11 +65,11 @@ export class ImageLoads {
   }
 
   /**
-   * Gives the tenant the image of an archive. Returns its complete reference. Rejects with INVALID_ARGUMENT, IMAGE_INVALID,
+   * Gives the tenant the images of an archive. Returns their complete references. Rejects with INVALID_ARGUMENT, IMAGE_INVALID,
    * NOT_FOUND for a platform that the image lacks, QUOTA_EXCEEDED, BODY_TOO_LARGE, REQUEST_TIMEOUT, CONCURRENCY_LIMIT,
    * CAPACITY_FULL, TIMEOUT, and the signal's reason.
    */
-  async load({ tenant_id, reference, archive, signal }: LoadRequest): Promise<string> {
+  async load({ tenant_id, reference, archive, signal }: LoadRequest): Promise<readonly string[]> {
     const { directory, ids, tenant_images } = this.#options;
     // Before the archive is read: a wrong reference costs nothing.
     if (reference !== null) parseOwnReference(reference);
@@ -89,9 +81,12 @@ export class ImageLoads {
       await mkdir(own, { mode: 0o700 });
       const files = await this.#keep(tenant_id, archive, own, { intake, signal });
       failpoint("oci.load.kept");
-      const complete = referenceText(parseOwnReference(reference ?? nameOf(files.index.bytes)));
-      await this.#take(tenant_id, complete, { files, intake, signal });
-      return complete;
+      const images = named(await imagesOf(files), reference);
+      for (const [i, one] of images.entries()) {
+        if (i === 0) await this.#take(tenant_id, one, { intake, signal });
+        else await this.#takeNext(tenant_id, one, signal);
+      }
+      return images.flatMap(({ references }) => references);
     } finally {
       await rm(own, { recursive: true, force: true });
       intake?.release();
@@ -116,13 +111,22 @@ export class ImageLoads {
     }
   }
 
+  /** The first image has the reservation of the archive: the layers of each other one have their own. */
+  async #takeNext(tenant_id: string, one: Named, signal: AbortSignal): Promise<void> {
+    const intake = await this.#options.tenant_images.intake(tenant_id, null);
+    try {
+      await this.#take(tenant_id, one, { intake, signal });
+    } finally {
+      intake.release();
+    }
+  }
+
   async #take(
     tenant_id: string,
-    reference: string,
-    { files, intake, signal }: { readonly files: ArchiveFiles; readonly intake: Intake; readonly signal: AbortSignal },
+    { references: [reference, ...others], image: { source } }: Named,
+    { intake, signal }: { readonly intake: Intake; readonly signal: AbortSignal },
   ): Promise<void> {
     const { tenant_images, gateway, arrivals } = this.#options;
-    const { source } = files;
     const platform = machinePlatform();
     const parsed = parseReference(reference);
     try {
@@ -139,6 +143,7 @@ export class ImageLoads {
       const known_layers = new Set<string>();
       const destination = { tenant_id, reference, event_type: "loaded" as const };
       await arrivals.take({ ...destination, source: served, platform, policy_file, known_layers, intake, signal });
+      for (const other of others) await tenant_images.tag(tenant_id, reference, other);
     } finally {
       // The reference may have named another image before, and a refused image has no row.
       void tenant_images.free();
@@ -146,36 +151,27 @@ export class ImageLoads {
   }
 }
 
-/** Returns the one name of an index (L3). A tag alone names no image. */
-function nameOf(bytes: Buffer): string {
-  const parsed = Index.safeParse(jsonOf(bytes));
-  if (!parsed.success) throw new AppError("IMAGE_INVALID", "the archive has an invalid index.json");
-  const found = parsed.data.manifests.map(({ annotations }) => {
-    const name = annotations?.["org.opencontainers.image.ref.name"] ?? "";
-    return annotations?.["io.containerd.image.name"] ?? (/[/:]/.test(name) ? name : "");
-  });
-  const names = [...new Set(found)];
-  const [only] = names;
-  if (names.length === 1 && only !== undefined && only !== "") return only;
-  if (names.every((name) => name === "")) {
+/** An image and the complete references that the tenant gets for it. */
+interface Named {
+  readonly references: readonly [string, ...string[]];
+  readonly image: ArchivedImage;
+}
+
+/** L3. `reference`: of the one image; null: those of the archive. Throws INVALID_ARGUMENT. */
+function named(images: readonly ArchivedImage[], reference: string | null): readonly Named[] {
+  if (reference !== null && images.length > 1) {
+    throw new AppError("INVALID_ARGUMENT", `reference: the archive has several images (${images.length} images)`, {
+      hint: "leave it out: each image has its name in the archive",
+    });
+  }
+  return images.map((image) => {
+    const names = reference === null ? image.names : [reference];
+    const [first, ...others] = names.map((name) => referenceText(parseOwnReference(name)));
+    if (first !== undefined) return { references: [first, ...others], image };
     throw new AppError("INVALID_ARGUMENT", "the archive does not name its image", {
       hint: "send the query parameter reference",
     });
-  }
-  const shown = names.slice(0, NAMED_MAX).map((name) => name.slice(0, LIMITS.image_name_length_max));
-  throw new AppError("INVALID_ARGUMENT", `the archive has several images (${names.length} names)`, {
-    details: { expected: ["one image"], received: shown.join(", ") },
-    hint: "write an archive for each image",
   });
-}
-
-function jsonOf(bytes: Buffer): unknown {
-  try {
-    checkShape(bytes, "a document");
-    return JSON.parse(bytes.toString());
-  } catch {
-    return undefined;
-  }
 }
 
 function tooMany(reached: ReachedBound, max: number): AppError {

@@ -1,0 +1,136 @@
+/**
+ * The images of an archive: those that the index of an OCI layout names, or those of `manifest.json` as `docker save` and programs like it
+ * write it (github.com/moby/moby, image/spec/v1.2.md). An archive that has both is an OCI layout.
+ *
+ * I1. An image of `docker save` gets a manifest of its own, which names the parts by what they hold. Its id is that of its configuration.
+ */
+import { open } from "node:fs/promises";
+import { join } from "node:path";
+import { z } from "zod";
+import { AppError } from "../../base/errors.ts";
+import { checkShape } from "../../base/json-shape.ts";
+import { LIMITS } from "../../base/limits.ts";
+import { digestOf, type FetchedManifest } from "../registry/client.ts";
+import type { ImageSource } from "../registry/source.ts";
+import { type ArchiveFiles, type ArchivePart, sourceOf } from "./archive-files.ts";
+
+export interface ArchivedImage {
+  /** References, complete or not. None if the archive does not name it. */
+  readonly names: readonly string[];
+  readonly source: ImageSource;
+}
+
+const OCI_INDEX = "application/vnd.oci.image.index.v1+json";
+const DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json";
+const DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json";
+const DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar";
+/** First bytes of compressed layers. */
+const COMPRESSIONS: readonly (readonly [suffix: string, sign: string])[] = [
+  [".gzip", "1f8b08"],
+  [".zstd", "28b52ffd"],
+];
+
+const Reference = z.string().max(LIMITS.image_reference_length_max);
+const Index = z.object({
+  manifests: z.array(z.looseObject({ annotations: z.record(z.string(), Reference).nullish() })),
+});
+const Path = z.string().max(LIMITS.path_bytes_max);
+const DockerManifest = z.array(
+  z.object({
+    Config: Path,
+    RepoTags: z.array(Reference).nullish(),
+    Layers: z.array(Path).max(LIMITS.image_layers_max),
+  }),
+);
+
+/** Throws INVALID_ARGUMENT for an archive without images or with too many, IMAGE_INVALID for a malformed one. */
+export async function imagesOf(files: ArchiveFiles): Promise<readonly ArchivedImage[]> {
+  const found = files.index === null ? await dockerImages(files) : ociImages(files, files.index);
+  const { image_archive_images_max } = LIMITS;
+  if (found.length > image_archive_images_max) {
+    throw new AppError(
+      "INVALID_ARGUMENT",
+      `too many images in the archive: ${found.length} (limit ${image_archive_images_max})`,
+    );
+  }
+  if (found.length > 0) return found;
+  throw new AppError("INVALID_ARGUMENT", "the archive has no image");
+}
+
+/** Images by their names. A tag alone names no image. */
+function ociImages(files: ArchiveFiles, bytes: Buffer): readonly ArchivedImage[] {
+  const { manifests } = parsed(bytes, Index, "index.json");
+  const groups = new Map<string, typeof manifests>();
+  for (const one of manifests) {
+    const tag = one.annotations?.["org.opencontainers.image.ref.name"] ?? "";
+    const name = one.annotations?.["io.containerd.image.name"] ?? (/[/:]/.test(tag) ? tag : "");
+    groups.set(name, [...(groups.get(name) ?? []), one]);
+  }
+  return [...groups].map(([name, own]) => {
+    const isWhole = own.length === manifests.length;
+    const index = isWhole
+      ? bytes
+      : Buffer.from(JSON.stringify({ schemaVersion: 2, mediaType: OCI_INDEX, manifests: own }));
+    return { names: name === "" ? [] : [name], source: sourceOf(files, fetched(index, "")) };
+  });
+}
+
+async function dockerImages(files: ArchiveFiles): Promise<readonly ArchivedImage[]> {
+  const { docker_manifest } = files;
+  if (docker_manifest === null) {
+    throw new AppError(
+      "INVALID_ARGUMENT",
+      "the archive has no index.json and no manifest.json: it is no archive of images",
+      {
+        hint: "send what hearth save, docker save, podman save or buildah push writes",
+      },
+    );
+  }
+  const images: ArchivedImage[] = [];
+  for (const { Config, RepoTags, Layers } of parsed(docker_manifest, DockerManifest, "manifest.json")) {
+    const layers: object[] = [];
+    for (const name of Layers) {
+      const part = files.part(name, "layer");
+      layers.push(descriptor(`${DOCKER_LAYER}${await compressionOf(files, part)}`, part));
+    }
+    const config = descriptor(DOCKER_CONFIG, files.part(Config, "configuration"));
+    const manifest = { schemaVersion: 2, mediaType: DOCKER_MANIFEST, config, layers };
+    const top = fetched(Buffer.from(JSON.stringify(manifest)), DOCKER_MANIFEST);
+    images.push({ names: [...new Set(RepoTags ?? [])], source: sourceOf(files, top) });
+  }
+  return images;
+}
+
+const descriptor = (mediaType: string, { hex, size }: ArchivePart) => ({ mediaType, digest: `sha256:${hex}`, size });
+
+const fetched = (bytes: Buffer, media_type: string): FetchedManifest => ({
+  bytes,
+  media_type,
+  digest: digestOf(bytes),
+});
+
+async function compressionOf({ directory }: ArchiveFiles, { hex }: ArchivePart): Promise<string> {
+  const file = await open(join(directory, hex), "r");
+  try {
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(4), 0, 4, 0);
+    const head = buffer.toString("hex", 0, bytesRead);
+    return COMPRESSIONS.find(([, sign]) => head.startsWith(sign))?.[0] ?? "";
+  } finally {
+    await file.close();
+  }
+}
+
+function parsed<Shape>(bytes: Buffer, shape: z.ZodType<Shape>, name: string): Shape {
+  const found = shape.safeParse(jsonOf(bytes));
+  if (found.success) return found.data;
+  throw new AppError("IMAGE_INVALID", `the archive has an invalid ${name}`);
+}
+
+function jsonOf(bytes: Buffer): unknown {
+  try {
+    checkShape(bytes, "a document");
+    return JSON.parse(bytes.toString());
+  } catch {
+    return undefined;
+  }
+}
