@@ -3,7 +3,9 @@
  * and checks each byte; the engine runs buildah, which reaches nothing but the gateway.
  *
  * P1. Every pull asks the registry in the tenant's name, also where the store has the image. Only a reference with a digest
- *     that the tenant has already is taken as it is, unless `force`.
+ *     that the tenant has already is taken as it is, unless `force`. If the registry does not know the reference, or says so by a
+ *     denial as Docker Hub does, the image that the tenant has under it stays and is the answer, unless `force`: it was built, loaded
+ *     or tagged here.
  * P2. A second pull of the same by the same tenant joins the operation of the first.
  * P3. Credentials of a request live in this process only, as long as the operation is open; a restart fails an operation that
  *     has some. Stored ones are read when the pull runs, so it resumes.
@@ -144,11 +146,21 @@ export class Pulls {
       if (input.is_profile === true) await this.#takeProfile(context);
       else if (input.is_local) await this.#take(context, input.reference);
       else skipped = await this.#pull(context);
+    } catch (error) {
+      if (input.force || !isUnknown(error) || !(await this.#hasFor(context))) throw error;
+      return resultOf(reference, "image is present; the registry does not know it");
     } finally {
       // The reference may have named another image before, and a refused image has no row.
       void tenant_images.free();
     }
     return resultOf(reference, skipped === 0 ? "image pulled" : `image pulled without ${skipped} nodes of its /dev`);
+  }
+
+  /** True if the tenant has an image, its own or a shared one, under the reference and for the platform. */
+  async #hasFor({ tenant_id, input }: OperationContext<Asked>): Promise<boolean> {
+    const found = await this.#options.tenant_images.get(tenant_id, input.reference).catch(() => null);
+    const { os, architecture } = parsePlatform(input.platform);
+    return found !== null && found.os === os && found.architecture === architecture;
   }
 
   /** P5. */
@@ -206,6 +218,12 @@ export class Pulls {
       intake.release();
     }
   }
+}
+
+/** P1. True if a registry does not have a reference, for any platform, or does not tell whether it has. */
+function isUnknown(error: unknown): boolean {
+  if (!(error instanceof AppError)) return false;
+  return error.code === "FORBIDDEN" || (error.code === "NOT_FOUND" && error.reason_code !== "PLATFORM_NOT_FOUND");
 }
 
 /** Throws INVALID_ARGUMENT, and FORBIDDEN for an image of the local store unless the operator's key asks. */

@@ -219,6 +219,20 @@ describe("a pull", () => {
     expect(codeOf(await a("GET", path(first.id, "/inspect")))).toEqual([404, "NOT_FOUND"]);
   });
 
+  it("of a reference that no registry knows, or that one denies, gives what the tenant has under it alone", async () => {
+    const [target, reference] = [`${registry.host}/own/local:1`, `${registry.host}/team/app:1`];
+    await pull(a, reference);
+    const { id } = (await a("POST", "/api/oci/images/tag", { reference, target })).body;
+    expect((await pull(a, target)).body.image).toMatchObject({ reference: target, id });
+    const asked = [{ force: true }, { platform: "linux/s390x" }].map((more) => pull(a, target, more));
+    const refused = await Promise.all([pull(b, target), ...asked]);
+    expect(refused.map(({ status }) => status)).toEqual([404, 404, 404]);
+    registry.behaviour = (_request, response) => response.writeHead(403).end() !== null;
+    expect([(await pull(a, target)).status, (await pull(b, target)).status]).toEqual([200, 403]);
+    registry.behaviour = () => false;
+    await a("DELETE", path(target));
+  });
+
   it("by digest needs no registry once the tenant has it, unless it is forced", async () => {
     const { manifest } = registry.add("team/pinned", "1", shellImage([own("pinned")]));
     const reference = `${registry.host}/team/pinned@${sha256(manifest)}`;
