@@ -1,10 +1,15 @@
 /** The areas of the page in a real browser: the navigation, their lists and records, and every view at every width. */
+import { readFileSync } from "node:fs";
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { PICTURES, takePictures } from "../../bench/console-pictures.ts";
+import { openBrowser } from "../support/browser.ts";
 import { LONG, type Stock, stock } from "../support/console-stock.ts";
 import { Daemon, eventually } from "../support/daemon.ts";
 import { layoutFaults } from "../support/layout.ts";
 import { agree, button, card, cellOf, forgiveRaces, refusalsOf, rowOf, Tabs } from "../support/page.ts";
+import { brightness, Pixels } from "../support/pixels.ts";
+import { readText } from "../support/project-files.ts";
 
 const daemon = new Daemon();
 const tabs = new Tabs(daemon);
@@ -24,6 +29,10 @@ const LISTS = [
   ["#/operations", "No operations.", "/api/operations?"],
   ["#/profiles", "", "/api/nightly/profiles"],
 ] as const;
+/** Columns and rows in which pictures are compared, and how much may differ: brightness of a field, and such fields. */
+const FIELDS = [32, 20] as const;
+const FIELD_DIFFERENCE = 12;
+const FIELDS_CHANGED_MAX = 48;
 let made: Stock;
 let other_key = "";
 
@@ -262,6 +271,25 @@ describe("a record of an area", () => {
     for (const name of ["Rotate web", "Delete web"]) expect(await button(page, name).isVisible()).toBe(false);
     await show(page, ["#/terminals", "1 session"]);
     expect(await button(page, "End /bin/bash in web").isVisible()).toBe(false);
+  });
+});
+
+describe("the pictures in README", () => {
+  it("are those that are taken of the console, and show it as it is now", async () => {
+    const names = [...readText("README.md").matchAll(/\]\(\.readme\/([\w-]+\.png)\)/g)].map(([, name]) => name);
+    expect(names).toEqual(PICTURES);
+    const browser = await openBrowser();
+    try {
+      for (const { name, png } of await takePictures(daemon, browser)) {
+        const stored = new Pixels(readFileSync(new URL(`../../.readme/${name}`, import.meta.url)));
+        const [then, now] = [stored, new Pixels(png)].map((pixels) => brightness(pixels, ...FIELDS));
+        // Figures, times and points of a plot differ from run to run; where things are does not.
+        const changed = now?.filter((value, i) => Math.abs(value - (then?.[i] ?? 0)) > FIELD_DIFFERENCE) ?? [];
+        expect(changed.length, `${name} is of another console: npm run pictures`).toBeLessThan(FIELDS_CHANGED_MAX);
+      }
+    } finally {
+      await browser.close();
+    }
   });
 });
 

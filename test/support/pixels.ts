@@ -62,3 +62,18 @@ function paeth(left: number, up: number, corner: number): number {
   const [a, b, c] = [Math.abs(guess - left), Math.abs(guess - up), Math.abs(guess - corner)];
   return a <= b && a <= c ? left : b <= c ? up : corner;
 }
+
+/** The mean brightness (0…255) of each field of a picture, in so many columns and rows. */
+export function brightness(pixels: Pixels, columns: number, rows: number): number[] {
+  const sums = new Array<number>(columns * rows).fill(0);
+  const counts = new Array<number>(columns * rows).fill(0);
+  for (let y = 0; y < pixels.height; y++) {
+    for (let x = 0; x < pixels.width; x++) {
+      const field = Math.floor((y * rows) / pixels.height) * columns + Math.floor((x * columns) / pixels.width);
+      const colour = pixels.at(x, y);
+      sums[field] = (sums[field] ?? 0) + ((colour >> 16) + ((colour >> 8) & 255) + (colour & 255)) / 3;
+      counts[field] = (counts[field] ?? 0) + 1;
+    }
+  }
+  return sums.map((sum, i) => sum / (counts[i] ?? 1));
+}
