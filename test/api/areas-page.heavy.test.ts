@@ -85,6 +85,12 @@ describe("the navigation", () => {
     await page.getByRole("heading", { level: 1, name: "web" }).waitFor();
     expect(await areas(page).locator("[aria-current=page]").allTextContents()).toEqual(["Services"]);
     expect(await page.locator("header, main, nav").count()).toBe(4);
+    // It has room for more than there are.
+    const more = "areas.append(areas.lastElementChild.cloneNode(true))";
+    await page.evaluate(`const areas = document.querySelector("nav"); ${more}; ${more}; ${more}`);
+    expect(await layoutFaults(page)).toEqual([]);
+    await areas(page).getByRole("link", { name: "Activity" }).last().click();
+    await page.getByRole("heading", { level: 1, name: "Activity" }).waitFor();
   });
 
   it("is a menu on narrow windows: it closes with Escape, with a choice and with a look elsewhere", async () => {

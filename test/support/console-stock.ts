@@ -49,6 +49,10 @@ export async function stock(daemon: Daemon): Promise<Stock> {
   await ok("POST", `/api/volumes/data/files`, { path: `${"f".repeat(200)}`, content: "AP9h" });
   await ok("PUT", `/api/secrets/${LONG.slice(0, 60)}`, { value: "hidden" });
   const { reference: image } = await pullLocal(daemon, profileImage("prod").reference);
+  const queue = `queue:${"q".repeat(60)}`;
+  for (const to of ["queue:jobs", queue, container_id]) {
+    await ok("POST", "/api/icc/messages", { to, type: "task.created", payload: { text: LONG } });
+  }
   const [operation] = (await ok("GET", "/api/operations?limit=1")).operations;
   const views = [
     ["#/", "resize-images"],
@@ -76,7 +80,9 @@ export async function stock(daemon: Daemon): Promise<Stock> {
     ["#/networks/shop", "job"],
     ["#/services", "2 services"],
     [`#/services/${service.service_id}`, "Token rotated"],
-    ["#/messages", "Inboxes"],
+    ["#/messages", "queue:jobs"],
+    [`#/messages/${encodeURIComponent(queue)}`, "task.created"],
+    [`#/containers/${container_id}/terminal/${session_id}`, "Terminals of this container"],
     ["#/operations", operation.operation_type],
     [`#/operations/${operation.operation_id}`, "Accepted"],
     ["#/activity", "Events"],

@@ -2,7 +2,7 @@
 import { imageHash, operationHash } from "./addresses.js";
 import { confirm } from "./dialogs.js";
 import { h, setAttribute, setText, show } from "./dom.js";
-import { age, bytes, count, dateTime, shortDigest } from "./format.js";
+import { age, bytes, count, counted, dateTime, seenText, shortDigest } from "./format.js";
 import { listView } from "./list-view.js";
 import { imagesOf } from "./platform-resources.js";
 import { resourcePage } from "./resource-page.js";
@@ -15,12 +15,17 @@ import { act, card, crumbs, labelled, problem, recordButtons } from "./widgets.j
 const COLUMNS = ["Reference", "Size", "Platform", "Used by", "Shared", "Pulled"];
 const LAYER_COLUMNS = ["Layer", "Digest", "Transfer", "Size"];
 const STEP_COLUMNS = ["Step", "Command", "Size"];
+/** Rows that are laid out, and the length of a text: whoever made the image chose how many it has and how long it is. */
+const ROWS_MAX = 200;
+const TEXT_LENGTH_MAX = 1_000;
 const UP = /** @type {const} */ (["Images", "#/images"]);
 
 /** Without the algorithm. @param {string | null} digest */
 const digestText = (digest) => (digest === null ? "unknown" : shortDigest(digest.replace(/^\w+:/, "")));
-/** @param {readonly string[] | null} words @param {string} [none] */
-const words = (words, none = "none") => words?.join(" ") || none;
+/** Text that the maker of the image chose. @param {string} text */
+const chosen = (text) => seenText(text.length > TEXT_LENGTH_MAX ? `${text.slice(0, TEXT_LENGTH_MAX)}…` : text);
+/** @param {readonly string[] | null} words @param {string} [separator] */
+const words = (words, separator = " ") => chosen(words?.join(separator) || "none");
 /** @param {number | null} at */
 const moment = (at) => (at === null ? "unknown" : dateTime(at));
 
@@ -75,10 +80,10 @@ const FACTS = [
   ["Platform", ({ image }) => `${image.os}/${image.architecture}`],
   ["Entry point", ({ image }) => words(image.entrypoint)],
   ["Command", ({ image }) => words(image.default_cmd)],
-  ["Directory", ({ image }) => image.working_dir ?? "/"],
-  ["User", ({ image }) => image.user_spec ?? "root"],
-  ["Ports", ({ image }) => image.exposed_ports.join(", ") || "none"],
-  ["Volumes", ({ image }) => image.volumes.join(", ") || "none"],
+  ["Directory", ({ image }) => chosen(image.working_dir ?? "/")],
+  ["User", ({ image }) => chosen(image.user_spec ?? "root")],
+  ["Ports", ({ image }) => words(image.exposed_ports, ", ")],
+  ["Volumes", ({ image }) => words(image.volumes, ", ")],
   ["Used by", ({ image }) => count(image.ref_count)],
   ["Built", ({ image }) => moment(image.created_at)],
   ["Pulled", ({ image }) => moment(image.pulled_at)],
@@ -107,18 +112,21 @@ function content() {
     ({ step, number }) => ({
       element: tableRow(STEP_COLUMNS, [
         `${number}`,
-        h("code", { text: step.created_by || step.comment || "unknown", title: step.created_by }),
+        h("code", { text: chosen(step.created_by || step.comment || "unknown") }),
         step.empty_layer ? "" : bytes(step.size_bytes),
       ]),
       update: () => {},
     }),
   );
+  const more = h("p", { class: "hint", hidden: true });
   return {
-    elements: [card("Layers", ...layers.elements), card("Build steps", ...steps.elements)],
+    elements: [card("Layers", ...layers.elements), card("Build steps", more, ...steps.elements)],
     /** @param {Shown} shown */
     update(shown) {
-      layers.update(shown.layers.map((layer, i) => ({ layer, number: i + 1 })));
-      steps.update(shown.history.map((step, i) => ({ step, number: i + 1 })));
+      layers.update(shown.layers.slice(0, ROWS_MAX).map((layer, i) => ({ layer, number: i + 1 })));
+      steps.update(shown.history.slice(0, ROWS_MAX).map((step, i) => ({ step, number: i + 1 })));
+      show(more, shown.history.length > ROWS_MAX);
+      setText(more, `The first ${ROWS_MAX} of ${counted(shown.history.length, "step")}.`);
     },
   };
 }

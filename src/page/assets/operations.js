@@ -5,7 +5,7 @@ import { age, dateTime, duration, seenJson } from "./format.js";
 import { listView } from "./list-view.js";
 import { output } from "./record-view.js";
 import { resourcePage } from "./resource-page.js";
-import { operationsOf, RESOURCES_MAX } from "./resources.js";
+import { operationsOf, PAGE_SIZE } from "./resources.js";
 import { tableRow } from "./table.js";
 import { act, badge, card, choice, recordButtons } from "./widgets.js";
 
@@ -88,7 +88,7 @@ export function operationsView(context) {
       `${record.operation_type}\n${subjectOf(record)}\n${record.operation_id}`.toLowerCase().includes(wanted),
     row: (record, trouble) => operationRow(record, context, trouble),
     ask: async () => {
-      const { operations, next_cursor } = await operationsOf(context.api).list(RESOURCES_MAX);
+      const { operations, next_cursor } = await operationsOf(context.api).list(PAGE_SIZE);
       return { resources: operations, next_cursor };
     },
   });
