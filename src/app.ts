@@ -234,7 +234,20 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   });
   const owners = { store, node, engine, events, operations, quotas };
   const parts = makeContainers({ ...base, ...owners, tenant_images, reserved, profiles, contracts });
-  const { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, desktops, shares, ports, views } = parts;
+  const {
+    containers,
+    volumes,
+    volumeVerbs,
+    execs,
+    commandSockets,
+    jobs,
+    verbs,
+    terminals,
+    desktops,
+    shares,
+    ports,
+    views,
+  } = parts;
   const published = makeServices({ ...owned, ...opened, containers, metrics });
   const messaging = makeMessaging({
     ...{ ...owned, containers, execs, rates, metrics, observer, audit, lease_secret },
@@ -291,7 +304,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
       messages: () => ({ backend: messaging.icc.bus.backend, is_ready: messaging.icc.bus.health().is_ready }),
     },
     functions: { functions, invoker, invocations, pool, code, operations, snapshot_versions },
-    containers: { containers, engine, execs, shares, jobs, verbs, operations, clock, turns, ...views },
+    containers: { containers, engine, execs, commandSockets, shares, jobs, verbs, operations, clock, turns, ...views },
     networks: { networks: new Networks({ store, containers, engine }) },
     volumes: { volumes, verbs: volumeVerbs, files: engine.files, operations },
     snapshots: { ...copying, containers, volumes, operations },

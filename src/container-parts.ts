@@ -9,6 +9,7 @@ import { Cleanup } from "./containers/cleanup/service.ts";
 import { CleanupTasks } from "./containers/cleanup/tasks.ts";
 import { Execs } from "./containers/exec/exec.ts";
 import { Jobs } from "./containers/exec/jobs.ts";
+import { CommandSockets } from "./containers/exec/sockets.ts";
 import { Monitors } from "./containers/monitors/service.ts";
 import { Addresses, type Reservation } from "./containers/network/addresses.ts";
 import { LocalPorts } from "./containers/network/ports.ts";
@@ -82,6 +83,7 @@ export function makeContainers(parts: Parts) {
   });
   const jobs = new Jobs(store, node, events);
   const execs = new Execs({ containers, engine, jobs, shares, clock, ids, log });
+  const commandSockets = new CommandSockets({ execs, containers, engine, shares, clock });
   const idle_ms = config.terminal_idle_seconds * 1_000;
   const ttl_ms = config.terminal_ttl_seconds * 1_000;
   const terminals = new Terminals({ shells: execs, shares, engine, events, clock, ids, log, idle_ms, ttl_ms });
@@ -93,5 +95,18 @@ export function makeContainers(parts: Parts) {
     monitors: new Monitors({ containers, engine, store, node, clock }),
     cleanup: new Cleanup({ tasks, containers, volumes }),
   };
-  return { containers, volumes, volumeVerbs, execs, jobs, verbs, terminals, desktops, shares, ports, views };
+  return {
+    containers,
+    volumes,
+    volumeVerbs,
+    execs,
+    commandSockets,
+    jobs,
+    verbs,
+    terminals,
+    desktops,
+    shares,
+    ports,
+    views,
+  };
 }

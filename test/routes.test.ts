@@ -48,6 +48,8 @@ const EXTRAS: Readonly<Record<string, string>> = {
   "POST /api/terminal/sessions/:session_id/resize": "the same",
   "DELETE /api/terminal/sessions/:session_id": "the same",
   "GET /ws/terminal/attach": "the same",
+  "GET /ws/containers/:container_id/attach": "output of a command as bytes, and its input",
+  "GET /ws/containers/:container_id/exec": "the same of further commands",
   "GET /api/network/allocations": "existing clients read it",
   "GET /api/containers/:container_id/network": "the same",
   "PUT /api/containers/:container_id/network": "the same",

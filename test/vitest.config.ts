@@ -13,7 +13,7 @@ const UNIT = ["test/*.test.ts", "test/**/*.unit.test.ts", "runtimes/*/*.unit.tes
  * tests, beside the other tests on containers.
  */
 const CLIENTS = [
-  "test/api/{cli,cli-build,cli-containers,cli-dev,cli-icc,cli-keys,cli-project,cli-snapshots,cli-users,clients,docs-page,events,guides,lists,openapi,operations}.test.ts",
+  "test/api/{cli,cli-build,cli-containers,cli-dev,cli-icc,cli-keys,cli-project,cli-snapshots,cli-streams,cli-users,clients,docs-page,events,guides,lists,openapi,operations}.test.ts",
   "test/api/{audit,container-answers,container-key-messages,container-keys,idempotency,jetstream,rotation,runtimes,secrets,telemetry,tenancy,tenants,users}.test.ts",
   "test/api/{chains,documents,functions,refusals,tenant-limits,versions}.test.ts",
   "test/api/{terminal,terminal-command,terminal-ends}.test.ts",
@@ -31,7 +31,7 @@ const BESIDE = [
 
 /** They cover every file of the helper. */
 const SANITIZED = [
-  "test/engine/{minit,minit-launcher,resident,container-minit,container-identity,container-log,contracts}.test.ts",
+  "test/engine/{minit,minit-launcher,resident,container-minit,container-identity,container-attach,container-log,contracts}.test.ts",
   "test/engine/{contracts,files,storage-pool,sanitizer}.heavy.test.ts",
   "runtimes/custom/{http,lambda}.test.ts",
 ];

@@ -10,12 +10,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "frame.h"
 #include "log.h"
 #include "pid1.h"
 #include "proc.h"
 
 enum {
   READS_PER_EVENT = 4,
+  DRAIN_LOOK_US = 100000,   /* between looks at what a slow reader has left, beside those at its socket */
+  DRAIN_ASKED_US = 1000000, /* for a reader of a container that is asked to end */
   KILL_AGAIN_US = 5000,
   KILL_PATIENCE_US = 2000000, /* what sleeps in the kernel for longer is left to the kernel, which ends it with PID 1 */
 };
@@ -25,10 +28,23 @@ static struct exit_record record = {.magic = RECORD_MAGIC, .version = RECORD_VER
 static struct identity found;
 static bool is_ending;
 static uint64_t kill_us, give_up_us;
+static struct conn *reader; /* NULL: nobody is attached */
+static uint32_t reader_id;
+static uint64_t hold_us;                    /* until when output waits for a reader; 0: it does not */
+static uint64_t drain_until_us = UINT64_MAX; /* until when the end waits for the reader */
+static int reads_left[2] = {-1, -1};        /* of the pipes at the end; -1: not known yet */
+static bool is_told;                        /* the reader has EXIT */
 
 bool container_is_ending(void) { return is_ending; }
 
 bool container_is_refused(void) { return (record.flags & RECORD_NOT_STARTED) != 0; }
+
+/* Somebody waits for the end: no reader holds it up for long (M8). */
+static void hurry(void) {
+  hold_us = 0;
+  if (drain_until_us == UINT64_MAX) drain_until_us = now_us() + DRAIN_ASKED_US;
+  if (is_ending) kill_us = 0;
+}
 
 static void end(uint32_t exit_code, uint32_t signal) {
   if (is_ending) return;
@@ -37,6 +53,7 @@ static void end(uint32_t exit_code, uint32_t signal) {
   record.signal = signal;
   kill_us = 0;
   give_up_us = now_us() + KILL_PATIENCE_US;
+  if (record.flags & RECORD_ASKED) hurry();
 }
 
 /* The main command was not started, for a reason that the log tells. */
@@ -90,12 +107,14 @@ void container_start(char **argv, const struct container_options *options) {
       .command = &command,
       .identity = identity,
       .refused = command.env == NULL ? ENOMEM : 0,
+      .input_open = options->has_stdin,
       .null_fd = STDIN_FILENO,
   };
   proc.out_left[0] = proc.out_left[1] = UINT32_MAX;
   if (proc_start(&proc, &start)) {
     has_children = true;
     proc.watch_us = 0;
+    if (options->hold_ms > 0) hold_us = now_us() + (uint64_t)options->hold_ms * 1000;
     return;
   }
   char text[512];
@@ -110,6 +129,7 @@ static bool is_end_signal(uint32_t signal) {
 
 int container_signal(uint32_t signal) {
   if (signal == 0 || signal >= NSIG) return EINVAL;
+  if (is_ending && is_end_signal(signal)) hurry();
   if (is_ending || (proc.pid == 0 && !is_end_signal(signal))) return ESRCH;
   if (is_end_signal(signal)) record.flags |= RECORD_ASKED;
   if (proc.pid > 0) return kill(proc.pid, (int)signal) == 0 ? 0 : errno;
@@ -120,6 +140,7 @@ int container_signal(uint32_t signal) {
 void container_kill(void) {
   record.flags |= RECORD_ASKED;
   end(128 + SIGKILL, SIGKILL);
+  hurry();
 }
 
 void container_reaped(pid_t pid, int status) {
@@ -132,20 +153,97 @@ static enum proc_read take_output(int stream) {
   const uint8_t *bytes;
   size_t len;
   enum proc_read got = proc_read(&proc, stream, &bytes, &len);
-  if (len > 0) log_bytes(LOG_OF_STDOUT + stream, bytes, len);
+  if (len == 0) return got;
+  if (reader != NULL) conn_send(reader, stream == 0 ? STDOUT : STDERR, reader_id, bytes, len, NULL, 0);
+  if (reader == NULL || log_takes(now_us())) log_bytes(LOG_OF_STDOUT + stream, bytes, len);
+  else log_skip(LOG_OF_STDOUT + stream, bytes, len);
   return got;
 }
 
+static bool wants_output(uint64_t now) {
+  if (hold_us != 0) return false;
+  return reader == NULL ? log_takes(now) : buf_len(&reader->out) <= OUT_PAUSE;
+}
+
 void container_event(uint32_t tag) {
+  if (tag == TAG_STDIN) {
+    proc_feed(&proc);
+    return;
+  }
   int stream = tag == TAG_STDOUT ? 0 : 1;
-  for (int i = 0; i < READS_PER_EVENT && log_takes(now_us()) && take_output(stream) == READ_FULL; i++) continue;
+  for (int i = 0; i < READS_PER_EVENT && wants_output(now_us()) && take_output(stream) == READ_FULL; i++) continue;
+}
+
+/* The attached reader */
+
+void container_attach(struct conn *c, uint32_t id, struct cursor *body) {
+  struct wire_main_attach wire;
+  if (!take_bytes(body, &wire, sizeof wire)) {
+    c->dead = true;
+  } else if (record.flags & RECORD_NO_COMMAND) {
+    send_error(c, id, ENOENT, "the container has no main command");
+  } else if (reader != NULL) {
+    send_error(c, id, EBUSY, "another client is attached");
+  } else {
+    reader = c;
+    reader_id = id;
+    hold_us = kill_us = 0;
+    uint32_t pid = (uint32_t)proc.pid;
+    conn_send(c, STARTED, id, &pid, sizeof pid, NULL, 0);
+    if (!(wire.flags & ATTACH_STDIN)) proc_write_end(&proc);
+  }
+}
+
+bool container_input(struct conn *c, uint32_t id, const struct cursor *body) {
+  if (c != reader || id != reader_id) return false;
+  /* Without memory for it the input is cut off; the end of the connection says so. */
+  if (!proc_write(&proc, body->at, body->left)) c->dead = true;
+  if (buf_len(&proc.in) > STDIN_QUEUE_MAX) c->held = true;
+  return true;
+}
+
+bool container_input_end(const struct conn *c, uint32_t id) {
+  if (c != reader || id != reader_id) return false;
+  proc_write_end(&proc);
+  return true;
+}
+
+/* The command goes on without its reader, and without input. */
+static void let_go(void) {
+  reader = NULL;
+  hold_us = 0;
+  proc_write_end(&proc);
+}
+
+void container_closed(const struct conn *c) {
+  if (c == reader) let_go();
+}
+
+static void tell_end(void) {
+  struct wire_exit exit = {.exit_code = record.exit_code, .signal = record.signal};
+  conn_send(reader, EXIT, reader_id, &exit, sizeof exit, NULL, 0);
+  is_told = true;
+}
+
+/* Takes what lies in the pipes of the command, which has ended. Returns false while the reader has not taken it (M8). */
+static bool drain(uint64_t now) {
+  bool waits = reader != NULL && now < drain_until_us;
+  for (int stream = 0; stream < 2; stream++) {
+    int *left = &reads_left[stream];
+    if (*left < 0) *left = proc.out_fd[stream] < 0 ? 0 : proc_reads_left(&proc, stream);
+    for (; *left > 0; --*left) {
+      if (waits && buf_len(&reader->out) > OUT_PAUSE) conn_flush(reader);
+      if (waits && !reader->dead && buf_len(&reader->out) > OUT_PAUSE) return false;
+      if (take_output(stream) != READ_FULL) *left = 1;
+    }
+  }
+  if (reader == NULL) return true;
+  if (!is_told) tell_end();
+  conn_flush(reader);
+  return !waits || reader->dead || buf_len(&reader->out) == 0;
 }
 
 static _Noreturn void conclude(void) {
-  for (int stream = 0; stream < 2; stream++) {
-    int left = proc.out_fd[stream] < 0 ? 0 : proc_reads_left(&proc, stream);
-    while (left-- > 0 && take_output(stream) == READ_FULL) continue;
-  }
   log_finish();
   /* What commands had to say at their end, as far as the sockets take it. */
   for (int i = 0; i < server.conns_top; i++) {
@@ -159,8 +257,10 @@ static _Noreturn void conclude(void) {
 
 void container_turn(uint64_t now) {
   log_turn(now);
+  if (hold_us != 0 && now >= hold_us) let_go();
+  if (reader != NULL && buf_len(&proc.in) > STDIN_QUEUE_MAX) reader->held = true;
   if (!is_ending) {
-    if (!proc_watch(&proc, &server, CONTAINER_SLOT, log_takes(now))) container_kill();
+    if (!proc_watch(&proc, &server, CONTAINER_SLOT, wants_output(now))) container_kill();
     return;
   }
   if (has_children && now < give_up_us) {
@@ -169,11 +269,16 @@ void container_turn(uint64_t now) {
     kill_us = now + KILL_AGAIN_US;
     return;
   }
-  conclude();
+  kill_us = hold_us != 0 ? hold_us : now + DRAIN_LOOK_US;
+  if (hold_us == 0 && drain(now)) conclude();
 }
 
 uint64_t container_wake_us(void) {
   if (is_ending) return kill_us;
+  uint64_t now = now_us();
+  log_takes(now); /* so that its time to wake is not one that has passed */
   /* The first turn watches the pipes. */
-  return proc_unwatched(&proc) && log_takes(now_us()) ? 0 : log_wake_us();
+  if (proc_unwatched(&proc) && wants_output(now)) return 0;
+  uint64_t wake = log_wake_us();
+  return hold_us != 0 && hold_us < wake ? hold_us : wake;
 }

@@ -6,9 +6,15 @@
  *    in the pipes is logged, the exit record is written, and PID 1 exits with the same code.
  * M2 Without a main command it runs until it is asked to end.
  * M3 The record is emptied at the start: what is in it is about this run.
- * M4 With a user (identity.h) no command runs as another one. A user that is not found ends the container at once.
+ * M4 With a user (identity.h) commands run as that one, unless the daemon asks for another one. A user that is not found ends
+ *    the container at once.
  * M5 A container whose main command could not be started greets nobody: a connection to it ends without READY, after the
  *    exit record is written. Whoever started it thereby learns of the end and never takes it for a running one.
+ * M6 At most one connection is attached: it gets the output as it is written, and the log gets it too. A reader that does not
+ *    take it holds the command back by its pipes, and nothing else. Without a reader nothing waits: output goes to the log.
+ * M7 Where the start asks for it, output waits in the pipes until somebody is attached, `hold_ms` at most, also that of a
+ *    command that has ended meanwhile: none of it is lost to the first reader.
+ * M8 The end waits for a reader that takes what is left, but for DRAIN_ASKED_US at most once the container is asked to end.
  */
 #ifndef MINIT_CONTAINER_H
 #define MINIT_CONTAINER_H
@@ -32,6 +38,8 @@ struct container_options {
   bool finds_home;    /* environments without HOME get the user's home directory */
   bool drops_home;    /* HOME of this process's environment is the OCI runtime's, and none of the container's */
   bool is_restricted; /* no command has a capability, root neither */
+  uint32_t hold_ms;   /* M7; 0: output does not wait */
+  bool has_stdin;     /* of the main command, from the first reader; else it is /dev/null */
 };
 
 /* Starts the main command, if there is one (argv not NULL), with this process's environment and directory. */
@@ -45,6 +53,11 @@ bool container_is_ending(void);
 bool container_is_refused(void);
 void container_reaped(pid_t pid, int status);
 void container_event(uint32_t tag);
+/* MAIN_ATTACH, and the input that follows. Returns false where `id` is not that of the attached reader. */
+void container_attach(struct conn *c, uint32_t id, struct cursor *body);
+bool container_input(struct conn *c, uint32_t id, const struct cursor *body);
+bool container_input_end(const struct conn *c, uint32_t id);
+void container_closed(const struct conn *c);
 void container_turn(uint64_t now);
 uint64_t container_wake_us(void);
 

@@ -18,7 +18,6 @@
 #include "wipe.h"
 
 enum {
-  STDIN_QUEUE_MAX = 1024 * 1024, /* above this the connection is not read: its later frames wait for the command */
   READS_PER_EVENT = 4,
   KILL_AGAIN_US = 5000,
   KILL_LATER_US = 1000000, /* once KILL_ROUNDS_MAX were of no use */
@@ -112,16 +111,37 @@ static void begin(struct exec *e) {
   if (e->early_signal != 0) signal_command(e, e->early_signal);
 }
 
-static void fail_start(struct exec *e) {
-  char text[512];
-  char *argv[] = {e->name, NULL};
-  struct command command = {.cwd = e->cwd, .argv = argv};
-  size_t len = proc_failure(&e->proc, &command, text, sizeof text);
+/* `text`: why, as a line. */
+static void fail_start_for(struct exec *e, const char *text, size_t len) {
   if (len > e->proc.out_left[1]) len = e->proc.out_left[1];
   exec_send_output(e, 1, (const uint8_t *)text, len);
   e->state = ENDED;
   e->result |= RESULT_SPAWN_FAILED;
   e->ended_us = now_us();
+}
+
+static void fail_start(struct exec *e) {
+  char text[512];
+  char *argv[] = {e->name, NULL};
+  struct command command = {.cwd = e->cwd, .argv = argv};
+  fail_start_for(e, text, proc_failure(&e->proc, &command, text, sizeof text));
+}
+
+/* The identity of a command with a user of its own. False: the start has failed, and the requester is told why. */
+static bool find_own(struct exec *e, const char *user, struct identity *own) {
+  char text[512] = "minit: ";
+  size_t len = strlen(text);
+  if (identity_find(user, own, text + len, sizeof text - len - 1)) {
+    own->drops_capabilities = identity != NULL && identity->drops_capabilities;
+    return true;
+  }
+  strcat(text, "\n");
+  e->proc.started_us = now_us();
+  e->proc.in_fd = e->proc.out_fd[0] = e->proc.out_fd[1] = e->proc.report_fd = -1;
+  e->proc.error = EINVAL;
+  e->proc.failed_at = "user";
+  fail_start_for(e, text, strlen(text));
+  return false;
 }
 
 static void take_news(struct exec *e) {
@@ -293,8 +313,9 @@ void exec_start(struct conn *c, uint32_t id, struct cursor *body, bool is_run, b
   struct wire_exec request;
   struct wire_run more = {0};
   struct command command;
-  bool read = take_bytes(body, &request, sizeof request) && (!is_run || take_bytes(body, &more, sizeof more)) &&
-              command_read(body, request.argc, request.envc, &command);
+  bool read = take_bytes(body, &request, sizeof request) && (!is_run || take_bytes(body, &more, sizeof more));
+  const char *user = read && is_run && (request.flags & EXEC_USER) ? take_str(body) : NULL;
+  read = read && command_read(body, request.argc, request.envc, &command);
   if (!read || (is_run && (request.flags & (EXEC_SOLE | EXEC_WIPE)))) {
     c->dead = true;
     return;
@@ -328,9 +349,12 @@ void exec_start(struct conn *c, uint32_t id, struct cursor *body, bool is_run, b
       .terminal = request.flags & EXEC_TTY ? &size : NULL,
       .null_fd = STDIN_FILENO,
   };
+  static struct identity own;
+  if (user != NULL && !find_own(e, user, &own)) return;
   if (is_run) {
-    start.identity = identity;
-    if (identity != NULL) command_add_home(command.env, identity);
+    struct identity *as = user == NULL ? identity : &own;
+    start.identity = as;
+    if (as != NULL) command_add_home(command.env, as);
   }
   snprintf(e->name, sizeof e->name, "%s", command.argv[0]);
   snprintf(e->cwd, sizeof e->cwd, "%s", command.cwd);

@@ -91,6 +91,14 @@ static void shut_down(void) {
   _exit(0);
 }
 
+static void input(struct conn *c, uint32_t id, struct cursor *body) {
+  if (!is_container || !container_input(c, id, body)) exec_input(c, id, body);
+}
+
+static void input_end(struct conn *c, uint32_t id) {
+  if (!is_container || !container_input_end(c, id)) exec_input_end(c, id);
+}
+
 static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *body) {
   if (type == PING) conn_send(c, PONG, id, NULL, 0, NULL, 0);
   else if (type == EXEC && !is_container) exec_start(c, id, body, false, resident_any());
@@ -99,8 +107,9 @@ static void on_frame(struct conn *c, uint8_t type, uint32_t id, struct cursor *b
   else if (type >= CALL_BEGIN && type <= CALL_END && !is_container) resident_request(c, type, id, body);
   else if (type == RUN && is_container && container_is_ending()) send_error(c, id, ESHUTDOWN, "the container is ending");
   else if (type == RUN && is_container) exec_start(c, id, body, true, false);
-  else if (type == STDIN) exec_input(c, id, body);
-  else if (type == STDIN_CLOSE) exec_input_end(c, id);
+  else if (type == MAIN_ATTACH && is_container) container_attach(c, id, body);
+  else if (type == STDIN) input(c, id, body);
+  else if (type == STDIN_CLOSE) input_end(c, id);
   else if (type == KILL) kill_request(c, id, body);
   else if (type == SHUTDOWN) shut_down();
   else if (type == RESIZE && is_container) exec_resize(c, id, body);
@@ -134,6 +143,7 @@ static uint64_t next_wake_us(void) {
 static void on_close(struct conn *c) {
   execs_closed(c);
   resident_closed(c);
+  if (is_container) container_closed(c);
 }
 
 static void on_open(struct conn *c) {
@@ -142,6 +152,7 @@ static void on_open(struct conn *c) {
   for (int i = 0; i < server.conns_top; i++) busy = busy || (server.conns[i].fd >= 0 && &server.conns[i] != c);
   bool spoiled = execs_spoiled() || resident_spoiled() || !restore_files_limit();
   ready.flags = (busy ? READY_BUSY : 0) | (spoiled ? READY_SPOILED : 0) | (resident_waits() ? READY_RESIDENT : 0);
+  if (is_container) ready.flags |= READY_ATTACH | READY_USER;
   conn_send(c, READY, 0, &ready, sizeof ready, NULL, 0);
 }
 

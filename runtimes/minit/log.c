@@ -38,7 +38,7 @@ static size_t batch_len;
 static uint64_t batch_entries;
 static struct line lines[LOG_OF_STDERR + 1];
 static uint64_t dropped;
-static int dropped_for;     /* errno */
+static int dropped_for;     /* errno; 0: they came too fast */
 static uint64_t covered_us; /* when the rate will have covered all that was written */
 static bool rests;
 
@@ -156,19 +156,23 @@ static void add_entry(int stream, int flags, const uint8_t *bytes, size_t len, u
   next_seq++;
 }
 
-/* Says first how many lines are missing at this place. Where that is not written either, this line is one more. */
+/* Says how many lines are missing at this place. Where that is not written either, `dropped` keeps them. */
+static void tell_dropped(uint64_t at_us) {
+  char text[128];
+  int n = snprintf(text, sizeof text, "minit: %llu log lines were %s: %s", (unsigned long long)dropped,
+                   dropped_for == 0 ? "left out" : "lost",
+                   dropped_for == 0 ? "written faster than the log takes" : strerror(dropped_for));
+  uint64_t before = dropped;
+  dropped = 0;
+  add_entry(LOG_OF_MINIT, LOG_GAP, (const uint8_t *)text, (size_t)n, at_us);
+  flush_batch();
+  /* The note is the last of what was given up, and no line. */
+  if (dropped > 0) dropped += before - 1;
+}
+
+/* Says first how many lines are missing. Where that is not written either, this line is one more. */
 static void add(int stream, int flags, const uint8_t *bytes, size_t len, uint64_t at_us) {
-  if (dropped > 0) {
-    char text[128];
-    int n = snprintf(text, sizeof text, "minit: %llu log lines were lost: %s", (unsigned long long)dropped,
-                     strerror(dropped_for));
-    uint64_t before = dropped;
-    dropped = 0;
-    add_entry(LOG_OF_MINIT, 0, (const uint8_t *)text, (size_t)n, at_us);
-    flush_batch();
-    /* The note is the last of what was given up, and no line. */
-    if (dropped > 0) dropped += before - 1;
-  }
+  if (dropped > 0) tell_dropped(at_us);
   if (dropped > 0) dropped++;
   else add_entry(stream, flags, bytes, len, at_us);
 }
@@ -207,6 +211,16 @@ void log_bytes(int stream, const uint8_t *bytes, size_t len) {
   flush_batch();
 }
 
+void log_skip(int stream, const uint8_t *bytes, size_t len) {
+  if (lines[stream].len > 0) end_line(stream, LOG_PARTIAL, epoch_us());
+  flush_batch();
+  if (dropped == 0) dropped_for = 0;
+  uint64_t before = dropped;
+  for (const uint8_t *at = bytes, *end = bytes + len; (at = memchr(at, '\n', (size_t)(end - at))) != NULL; at++) dropped++;
+  /* A piece of a line is one that is not whole. */
+  if (before == 0 && dropped == 0) dropped = 1;
+}
+
 bool log_takes(uint64_t now) {
   rests = covered_us > now + AHEAD_MAX_US - (rests ? REST_US : 0);
   return !rests;
@@ -221,6 +235,7 @@ void log_turn(uint64_t now) {
   for (int i = 0; i <= LOG_OF_STDERR; i++) {
     if (lines[i].len > 0 && now >= lines[i].since_us + LINE_WAIT_US) end_line(i, LOG_PARTIAL, epoch_us());
   }
+  if (dropped > 0 && dropped_for == 0 && log_takes(now)) tell_dropped(epoch_us());
   flush_batch();
 }
 
@@ -236,5 +251,6 @@ void log_finish(void) {
   for (int i = 0; i <= LOG_OF_STDERR; i++) {
     if (lines[i].len > 0) end_line(i, LOG_PARTIAL, epoch_us());
   }
+  if (dropped > 0) tell_dropped(epoch_us());
   flush_batch();
 }

@@ -4,6 +4,7 @@
  */
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "adapter.h"
@@ -12,7 +13,7 @@
 #include "launcher.h"
 
 static int usage(void) {
-  fputs("usage: minit init | minit container [--user <user>] [--home] [--no-home] [--restricted] [-- command] | "
+  fputs("usage: minit init | minit container [--user <user>] [--home] [--no-home] [--restricted] [--hold <ms>] [--stdin] [-- command] | "
         "minit launcher <socket path> [private-tmp] | minit files <root> <uid base> | minit adapter <code directory>\n",
         stderr);
   return 2;
@@ -27,7 +28,9 @@ int main(int argc, char **argv) {
       if (strcmp(*at, "--home") == 0) options.finds_home = true;
       else if (strcmp(*at, "--no-home") == 0) options.drops_home = true;
       else if (strcmp(*at, "--restricted") == 0) options.is_restricted = true;
+      else if (strcmp(*at, "--stdin") == 0) options.has_stdin = true;
       else if (strcmp(*at, "--user") == 0 && at[1] != NULL) options.user = *++at;
+      else if (strcmp(*at, "--hold") == 0 && at[1] != NULL) options.hold_ms = (uint32_t)strtoul(*++at, NULL, 10);
       else return usage();
     }
     if (*at == NULL) return container_main(NULL, &options);

@@ -25,7 +25,12 @@
 #include "frame.h"
 #include "identity.h"
 
-enum { WATCH_DELAY_US = 1000, SCRATCH_BYTES = 64 * 1024, PASSED_MAX = 16 };
+enum {
+  WATCH_DELAY_US = 1000,
+  SCRATCH_BYTES = 64 * 1024,
+  PASSED_MAX = 16,
+  STDIN_QUEUE_MAX = 1024 * 1024, /* above this the connection is not read: its later frames wait for the command */
+};
 
 struct command {
   char *cwd, **argv, **env;

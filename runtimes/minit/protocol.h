@@ -25,7 +25,7 @@ enum {
 
 /* Daemon to minit. */
 enum { PING = 0x01, EXEC = 0x02, STDIN = 0x03, STDIN_CLOSE = 0x04, KILL = 0x05, SHUTDOWN = 0x06 };
-enum { RUN = 0x07, RESIZE = 0x08, SIGNAL_PID = 0x09, SERVE = 0x0a, SERVE_TAKE = 0x0b };
+enum { RUN = 0x07, RESIZE = 0x08, SIGNAL_PID = 0x09, SERVE = 0x0a, SERVE_TAKE = 0x0b, MAIN_ATTACH = 0x0c };
 
 /* minit to daemon. */
 enum { READY = 0x80, PONG, STARTED, STDOUT, STDERR, EXIT, IDLE, ERROR, SIGNALLED };
@@ -42,6 +42,7 @@ enum {
   EXEC_WIPE = 8,       /* afterwards remove everything inside /tmp and /dev/shm */
   EXEC_TTY = 16,       /* on a terminal of its own: its output is STDOUT, STDIN is what is typed */
   EXEC_DETACHED = 32,  /* it outlives its connection, its output then goes nowhere */
+  EXEC_USER = 64,      /* of RUN, with READY_USER: a str of identity_find in front of the directory */
 };
 
 /* Flags of EXIT; SPAWNED uses TIMED_OUT, TRUNCATED and SPAWN_FAILED of them. */
@@ -61,6 +62,8 @@ enum {
   READY_BUSY = 1,    /* a command runs, what follows its end is not over, or another connection may ask for one */
   READY_SPOILED = 2, /* what its last commands did to the container is not known to be undone: it is not to be used again */
   READY_RESIDENT = 4, /* a resident process is open and waits for SERVE_TAKE */
+  READY_ATTACH = 8,   /* MAIN_ATTACH is known; a container that an earlier version started ends the connection at it */
+  READY_USER = 16,    /* EXEC_USER is known; an earlier version would misread the request */
 };
 
 struct PACKED wire_ready {
@@ -83,6 +86,16 @@ struct PACKED wire_run {
   uint32_t grace_ms; /* between SIGTERM and SIGKILL at the deadline and when the connection ends; 0: SIGKILL at once */
   uint16_t cols, rows; /* of EXEC_TTY */
 };
+
+/*
+ * MAIN_ATTACH: the main command's output comes on this connection from now on, as it is written, in STDOUT and STDERR frames
+ * between STARTED and the container's EXIT. STDIN and STDIN_CLOSE with its id are the command's input, where the container has
+ * one. Refused by ERROR: EBUSY while another connection is attached, ENOENT where there is no main command.
+ */
+struct PACKED wire_main_attach {
+  uint32_t flags;
+};
+enum { ATTACH_STDIN = 1 }; /* without it the command's input ends */
 
 /* RESIZE. */
 struct PACKED wire_size {
@@ -217,7 +230,7 @@ enum {
   LOG_VERSION = 1,
 };
 enum { LOG_OF_MINIT = 0, LOG_OF_STDOUT = 1, LOG_OF_STDERR = 2 }; /* streams */
-enum { LOG_PARTIAL = 1 };                                        /* flag: no newline follows */
+enum { LOG_PARTIAL = 1, LOG_GAP = 2 }; /* flags: no newline follows; of minit: lines are missing here */
 
 struct PACKED log_head {
   uint32_t magic, version;

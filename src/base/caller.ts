@@ -59,6 +59,17 @@ export function unknownCredential(): AppError {
   return new AppError("UNAUTHORIZED", "invalid credential");
 }
 
+/**
+ * Throws FORBIDDEN where a credential of containers names the user of a command: code in a container may have it, and the
+ * container's own user would be no bound for code that may choose another one.
+ */
+export function refuseUser({ container_ids }: Pick<Caller, "container_ids">, user: unknown): void {
+  if (container_ids === undefined || user === undefined || user === null) return;
+  throw new AppError("FORBIDDEN", "user: a key of a container runs commands as the container's own user", {
+    hint: "leave user out, or use a key of the tenant",
+  });
+}
+
 export function lacksScope(scope: Scope): AppError {
   return new AppError("FORBIDDEN", `the key lacks the scope '${scope}'`, {
     details: { expected: [scope] },

@@ -9,6 +9,8 @@ export const CLI_LIMITS = {
   /** What only helps (names to complete, names that were meant) may not keep a person waiting. */
   cli_aside_timeout_ms: 1_000,
   cli_spinner_delay_ms: 300,
+  /** A third of socket_silence_ms. */
+  cli_ping_ms: 20_000,
   /** How often the line of an upload or a download is written again. */
   cli_meter_interval_ms: 100,
   /** Between two looks at a pull, whose bar a person watches. */

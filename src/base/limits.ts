@@ -289,6 +289,10 @@ export const LIMITS = {
   execs_max: 2_000,
   /** What of a stream waits for its reader in this process; above it the command waits. */
   stream_buffer_bytes: 1024 * 1024,
+  /** How long the output of a container that is made to be attached to waits for its first client. */
+  attach_hold_ms: 10_000,
+  /** How long an open WebSocket of an exec may be without the request for its command. */
+  exec_request_ms: 10_000,
   /** Between SIGTERM at the deadline and SIGKILL. */
   exec_grace_ms: 2_000,
   /** An exec that runs for longer has its record and its event before its end. */

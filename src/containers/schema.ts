@@ -123,6 +123,9 @@ const ABOUT = {
     "Allowed outbound traffic. on: everything outside. off: none, not even name servers. Or a list of addresses and networks, optionally with ports and protocol, such as 203.0.113.0/24:443/tcp. This machine, containers of no common network, and link-local addresses are never reachable.",
   user: "User of all commands, as <user> or <user>:<group>, each a name or a number in the container's /etc/passwd and /etc/group; without a group also the groups that list the user. Default: the image's with oci, or root.",
   stop_signal: "Signal that asks the command to end. Default: the image's with oci, or SIGTERM.",
+  attach: `True: the output of the first run waits for a client that attaches (GET /ws/containers/…/attach), ${LIMITS.attach_hold_ms / 1_000} s at most.`,
+  stdin:
+    "With attach: the command of the first run has a standard input, which the attached client writes. Otherwise it is empty.",
   gpu_count: "Number of GPUs that the container holds while it runs.",
   gpu_ids: "Ids of the GPUs, as many as gpu_count. Without them the daemon chooses free ones.",
 } as const;
@@ -208,6 +211,8 @@ const createFields = z.object({
     .unknown()
     .meta({ type: "array", items: { type: "string" }, description: ABOUT.gpu_ids })
     .optional(),
+  attach: z.boolean().default(false).describe(ABOUT.attach),
+  stdin: z.boolean().default(false).describe(ABOUT.stdin),
   async_mode: directMode,
 });
 
@@ -429,5 +434,5 @@ export const containersReadiness = z
   })
   .meta({ id: "ContainersHealth" });
 
-export { signalNumber } from "./command-fields.ts";
+export { containerUser, signalNumber } from "./command-fields.ts";
 export { checkNewName, containerName, withoutAddressPrefix } from "./network/schema.ts";

@@ -58,7 +58,7 @@ export const DOCS_GROUPS: readonly DocsGroup[] = [
     title: "Containers",
     pages: [
       guide("containers", "Containers", / \/api\/containers/),
-      guide("exec", "Exec, processes and logs", /containers\/.*\/(exec|stream|jobs|processes|logs|metrics)\b/),
+      guide("exec", "Exec, processes and logs", /containers\/.*\/(exec|attach|stream|jobs|processes|logs|metrics)\b/),
       guide("terminals", "Terminals", / \/(api|ws)\/terminal/),
       guide("desktop", "Desktops", / \/gui\//, /\/(gui-url|gui\/\w+)$/),
       guide("volumes", "Volumes", / \/api\/volumes/),

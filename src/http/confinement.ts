@@ -6,8 +6,9 @@
  * C2. A resource that the request names belongs to one of the containers, or is answered like a missing one.
  * C3. A name of a container is replaced by its id before the handler runs: a container that takes the name between check and
  *     work is not reached.
+ * C4. It names no user of a command (`refuseUser`).
  */
-import type { Caller } from "../base/caller.ts";
+import { type Caller, refuseUser } from "../base/caller.ts";
 import { AppError } from "../base/errors.ts";
 import type { Route } from "./route.ts";
 
@@ -50,6 +51,8 @@ const REACH: Readonly<Record<string, Reach>> = {
   putContainerEnvironment: "named",
   execInContainer: "named",
   streamFromContainer: "named",
+  attachContainer: "named",
+  execInContainerSocket: "named",
   listJobs: "named",
   getJob: "named",
   listProcesses: "named",
@@ -133,6 +136,7 @@ export async function confine(
   for (const part of ["params", "query", "body"] as const) {
     const fields = asked[part];
     if (typeof fields !== "object" || fields === null) continue;
+    if (part === "body") refuseUser({ container_ids }, (fields as { readonly user?: unknown }).user);
     for (const field of FIELDS) {
       const value = (fields as Readonly<Record<string, unknown>>)[field];
       if (typeof value !== "string") continue;

@@ -2,7 +2,7 @@
 import { z } from "zod";
 import { LIMITS } from "../base/limits.ts";
 import { absolutePath, epochSeconds, nextCursor, pageQuery, queryNumber, wellFormed, whole } from "../base/schema.ts";
-import { argv, containerEnvironment, signalNumber } from "../containers/schema.ts";
+import { argv, containerEnvironment, containerUser, signalNumber } from "../containers/schema.ts";
 import { TERMINAL_STATES } from "./states.ts";
 
 const { terminal_columns_max, terminal_rows_max } = LIMITS;
@@ -30,6 +30,9 @@ export const createSession = z
       .default({})
       .describe("Variables in addition to the container's; same names are replaced."),
     working_directory: absolutePath.nullish().describe("Working directory (default: the container's)."),
+    user: containerUser
+      .nullish()
+      .describe("User of the shell, as <user> or <user>:<group>, each a name or a number (default: the container's)."),
     cols: columns.default(LIMITS.terminal_columns_default).describe("Columns."),
     rows: lines.default(LIMITS.terminal_rows_default).describe("Rows."),
   })

@@ -31,11 +31,12 @@ export interface Shells {
       readonly command: readonly string[];
       readonly environment: Readonly<Record<string, string>>;
       readonly working_directory: string | null | undefined;
+      readonly user: string | null | undefined;
       readonly timeout_ms: number;
     },
   ): Promise<{
     readonly row: { readonly id: string };
-    readonly request: Pick<RunRequest, "environment" | "working_directory" | "timeout_ms" | "grace_ms">;
+    readonly request: Pick<RunRequest, "environment" | "working_directory" | "timeout_ms" | "grace_ms" | "user">;
     release(): void;
   }>;
 }
@@ -102,7 +103,7 @@ export class Terminals {
   async #start(
     tenant_id: string,
     container_id: string,
-    { shell, command, environment, working_directory, cols, rows }: CreateSession,
+    { shell, command, environment, working_directory, user, cols, rows }: CreateSession,
     give: () => void,
   ): Promise<Session> {
     try {
@@ -110,6 +111,7 @@ export class Terminals {
         command: [],
         environment: { TERM: TERMINAL_TYPE, ...environment },
         working_directory,
+        user,
         timeout_ms: 0,
       });
       const { row, request } = begun;

@@ -49,7 +49,7 @@ export interface SessionOptions {
   readonly container_id: string;
   readonly size: TerminalSize;
   readonly is_shell: boolean;
-  readonly request: Pick<RunRequest, "environment" | "working_directory" | "timeout_ms" | "grace_ms">;
+  readonly request: Pick<RunRequest, "environment" | "working_directory" | "timeout_ms" | "grace_ms" | "user">;
   readonly clock: Clock;
   readonly idle_ms: number;
   readonly ttl_ms: number;

@@ -30,7 +30,15 @@ const NAMED = new Set([
   ...["execInContainer", "streamFromContainer", "listJobs", "getJob", "listProcesses", "signalProcess"],
   ...["containerMetrics", "containerLogs", "listContainerFiles", "uploadContainerArchive", "downloadContainerArchive"],
   ...["getOperation", "cancelOperation", "createTerminalSession", "getTerminalSession", "resizeTerminalSession"],
-  ...["endTerminalSession", "attachTerminal", "getContainerNetwork", "setUpContainerNetwork", "getMonitor"],
+  ...[
+    "endTerminalSession",
+    "attachTerminal",
+    "attachContainer",
+    "execInContainerSocket",
+    "getContainerNetwork",
+    "setUpContainerNetwork",
+    "getMonitor",
+  ],
   ...["diagnoseContainerNetwork", "getContainerEgress", "listContainerCleanupTasks"],
   ...["containerMessaging", "stateVersion", "messagePermission", "readInbox", "readContainerInbox"],
   ...["listContainerMessages", "receiveMessages", "ackInboxMessage", "ackContainerMessage", "replayMessages"],
@@ -329,6 +337,27 @@ describe("what a key of a container reaches", () => {
     await ok(own.key, "POST", `/api/containers/${own.container_id}/start?execution=sync`);
     await ok(tenant.key, "DELETE", "/api/secrets/qzother");
     await ok(tenant.key, "DELETE", "/api/volumes/qzlast");
+  });
+
+  it("runs commands as its container's own user alone", async () => {
+    const { own, token } = world();
+    const body = { command: ["id", "-u"], user: "root" };
+    const refusal = { status: 403, body: { error_code: "FORBIDDEN" } };
+    for (const verb of ["exec", "stream"]) {
+      const path = `/api/containers/${own.container_id}/${verb}`;
+      expect(await daemon.call("POST", path, body, asKey(own.key)), verb).toMatchObject(refusal);
+    }
+    const terminal = { container_id: own.container_id, user: "0:0" };
+    expect(await daemon.call("POST", "/api/terminal/sessions", terminal, asKey(own.key))).toMatchObject(refusal);
+    const url = `${daemon.url}/ws/containers/${own.name}/exec?token=${token}`;
+    const tab = await TerminalTab.open(url, null, undefined, "command");
+    tab.socket.send(JSON.stringify({ ...body, type: "start" }));
+    await eventually("it is refused", () => tab.code !== null);
+    expect(tab.frames).toEqual([expect.objectContaining({ type: "error", code: "FORBIDDEN" })]);
+    const allowed = await TerminalTab.open(url, null, undefined, "command");
+    allowed.socket.send(JSON.stringify({ type: "start", command: ["echo", "mine"] }));
+    await eventually("it has run", () => allowed.code !== null);
+    expect(allowed.output).toBe("\x01mine\n");
   });
 
   it("is the terminal of its container alone", async () => {

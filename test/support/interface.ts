@@ -344,6 +344,8 @@ export const EXTRA_CREATE_FIELDS: Readonly<Record<string, string>> = {
   disk_limit_mb: "what a container may write",
   ports: "ports of this machine that lead into a container",
   egress: "what a container or an instance may reach",
+  attach: "whether output of a container waits for who attaches",
+  stdin: "whether who attaches writes its standard input",
   network: "the private network of a container",
   dns: "whether containers resolve each other's names",
   secrets: "secrets as files in instances, or those that a build mounts",

@@ -10,9 +10,13 @@ export interface Refusal {
 }
 
 /** Asks for a WebSocket that is refused. Rejects when it is not. */
-export function refusalOf(url: string, headers: Readonly<Record<string, string>> = {}): Promise<Refusal> {
+export function refusalOf(
+  url: string,
+  headers: Readonly<Record<string, string>> = {},
+  protocol = "terminal",
+): Promise<Refusal> {
   return new Promise((resolve, reject) => {
-    const socket = new WebSocket(url, ["terminal"], { headers });
+    const socket = new WebSocket(url, [protocol], { headers });
     socket.on("open", () => {
       socket.terminate();
       reject(new Error(`${url} was not refused`));
@@ -64,9 +68,14 @@ export class TerminalTab {
    * Resolves when the socket is open, and does not wait for `ready`; rejects where it is refused. `key` null: what is in
    * the query.
    */
-  static open(url: string, key: string | null, onOpen: (socket: WebSocket) => void = () => {}): Promise<TerminalTab> {
+  static open(
+    url: string,
+    key: string | null,
+    onOpen: (socket: WebSocket) => void = () => {},
+    protocol = "terminal",
+  ): Promise<TerminalTab> {
     return new Promise((resolve, reject) => {
-      const socket = new WebSocket(url.replace(/^http/, "ws"), "terminal", {
+      const socket = new WebSocket(url.replace(/^http/, "ws"), protocol, {
         headers: key === null ? {} : { "x-api-key": key },
       });
       const tab = new TerminalTab(socket);

@@ -17,6 +17,7 @@ export interface Attaching {
   readonly command?: readonly string[];
   readonly environment?: Readonly<Record<string, string>> | undefined;
   readonly working_directory?: string | undefined;
+  readonly user?: string | undefined;
 }
 
 export interface Attached {
@@ -64,11 +65,12 @@ export async function attach(session: Session, asked: Attaching): Promise<Attach
 
 /** The id of a session that is made for it. */
 async function started(session: Session, asked: Attaching): Promise<string> {
-  const { container_id, command = [], environment, working_directory } = asked;
+  const { container_id, command = [], environment, working_directory, user } = asked;
   const body = {
     container_id,
     environment,
     working_directory,
+    user,
     command: command.length === 0 ? undefined : [...command],
   };
   return (await session.client().request("POST /api/terminal/sessions", { body })).session_id;

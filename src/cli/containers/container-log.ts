@@ -18,6 +18,8 @@ type Entry = ResponseOf<"GET /api/containers/:container_id/logs">["logs"][number
 export interface Following {
   readonly limit?: number | undefined;
   readonly since?: string | undefined;
+  /** Number of the line to begin behind, in place of the newest `limit`: 0 for all that the log keeps. */
+  readonly after_seq?: number;
   readonly print: (entry: Entry) => void;
   /** Whether somebody has stopped it, after which no restart is waited for. */
   readonly isStopped?: () => boolean;
@@ -48,7 +50,7 @@ async function again(signal: AbortSignal, attempt: (succeeded: () => void) => Pr
 }
 
 /** The container's end, null once it is deleted. */
-async function endOf(
+export async function endOf(
   session: Session,
   container_id: string,
   isStopped: () => boolean,
@@ -80,14 +82,14 @@ async function endOf(
 export async function followToEnd(
   session: Session,
   container_id: string,
-  { limit = LIMITS.log_lines_max, since, print, isStopped = () => false }: Following,
+  { limit = LIMITS.log_lines_max, since, after_seq: begin_seq, print, isStopped = () => false }: Following,
 ): Promise<ContainerRecord | null> {
   const client = session.client();
   const params = { container_id };
   const over = new AbortController();
   const end = endOf(session, container_id, isStopped).finally(() => over.abort());
   end.catch(() => {});
-  let after_seq: number | undefined;
+  let after_seq = begin_seq;
   const printNew = (entry: Entry) => {
     if (after_seq !== undefined && entry.seq > after_seq + 1) {
       session.terminal.note(`… ${counted(entry.seq - after_seq - 1, "line")} skipped: the log no longer keeps them`);
@@ -95,19 +97,20 @@ export async function followToEnd(
     after_seq = entry.seq;
     print(entry);
   };
-  const look = () => (after_seq === undefined ? { limit, since } : { limit: LIMITS.log_lines_max, after_seq });
+  const look = () => (after_seq === undefined ? { limit, since } : { after_seq });
+  /** Up to line `last_seq`, or until `signal` is aborted. */
+  const follow = async (last_seq: number, signal: AbortSignal, succeeded: () => void) => {
+    const query = { ...look(), follow: true };
+    const { pieces } = await client.open("GET /api/containers/:container_id/logs", { params, query, signal });
+    for await (const entry of frames<Entry>(pieces)) {
+      succeeded();
+      printNew(entry);
+      if (entry.seq >= last_seq) return;
+    }
+  };
   try {
     await again(over.signal, async (succeeded) => {
-      const query = { ...look(), follow: true };
-      const { pieces } = await client.open("GET /api/containers/:container_id/logs", {
-        params,
-        query,
-        signal: over.signal,
-      });
-      for await (const entry of frames<Entry>(pieces)) {
-        succeeded();
-        printNew(entry);
-      }
+      await follow(Number.POSITIVE_INFINITY, over.signal, succeeded);
       return over.signal.aborted;
     });
   } catch (error) {
@@ -116,8 +119,11 @@ export async function followToEnd(
   const record = await end;
   if (record === null) return null;
   // What was written last may not have come before the word of the end.
-  const { logs } = await client.request("GET /api/containers/:container_id/logs", { params, query: look() });
-  for (const entry of logs) printNew(entry);
+  const { logs } = await client.request("GET /api/containers/:container_id/logs", { params, query: { limit: 1 } });
+  const last_seq = logs.at(-1)?.seq ?? 0;
+  if ((after_seq ?? 0) >= last_seq) return record;
+  const rest = new AbortController();
+  await follow(last_seq, rest.signal, () => {}).finally(() => rest.abort());
   return record;
 }
 

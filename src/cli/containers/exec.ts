@@ -3,7 +3,7 @@ import { LIMITS } from "../../base/limits.ts";
 import { ApiError } from "../../client/client.ts";
 import { environmentOf } from "../functions/function-fields.ts";
 import { shellWord, visible } from "../output/text.ts";
-import { EXIT, Failure, usage } from "../session/failure.ts";
+import { EXIT, EXIT_READER_GONE, Failure, usage } from "../session/failure.ts";
 import { frames } from "../session/frames.ts";
 import { readInput } from "../session/input.ts";
 import type { Flags, Session, Words } from "../session/session.ts";
@@ -30,12 +30,13 @@ export async function exec(session: Session, [name = "", ...rest]: Words, flags:
   const command = commandOf(rest);
   const environment = await environmentOf(flags);
   const working_directory = flags.workdir as string | undefined;
+  const user = flags.user as string | undefined;
   session.advice = { NOT_RUNNING: `to start it: hearth start ${shellWord(name)}` };
   if (flags.tty === true) {
     const { attach, checkTerminal, noteLeft } = await import("./attach.ts");
     checkTerminal();
     const container_id = await session.containerId(name);
-    const ended = await attach(session, { container_id, command, environment, working_directory });
+    const ended = await attach(session, { container_id, command, environment, working_directory, user });
     if (ended.exit_code === null) noteLeft(session, ended);
     process.exitCode = ended.exit_code ?? EXIT.success;
     return;
@@ -47,23 +48,24 @@ export async function exec(session: Session, [name = "", ...rest]: Words, flags:
       `to run a command: hearth exec ${word} -- ls; for a shell: hearth exec -it ${word}`,
     );
   }
-  const body = {
-    command,
-    environment,
-    working_directory,
-    timeout_ms: deadline(flags),
-    stdin_data: flags.interactive === true ? await readInput("-") : undefined,
-  };
+  const body = { command, environment, working_directory, user, timeout_ms: deadline(flags) };
   const params = { container_id: await session.containerId(name) };
+  const isInteractive = flags.interactive === true;
   if (flags.detach === true || session.flags.json === true) {
     const detach = flags.detach === true;
+    const stdin_data = isInteractive ? await readInput("-") : undefined;
     const client = session.client(LIMITS.cli_call_timeout_ms);
     const answer = await client.request("POST /api/containers/:container_id/exec", {
       params,
-      body: { ...body, detach },
+      body: { ...body, stdin_data, detach },
     });
     session.show(answer, () => `${answer.job_id}\n`);
     process.exitCode = answer.exit_code ?? EXIT.success;
+    return;
+  }
+  session.terminal.onReaderGone = () => process.exit(EXIT_READER_GONE);
+  if (isInteractive) {
+    process.exitCode = await interact(session, params.container_id, body);
     return;
   }
   const stream = session.client().open("POST /api/containers/:container_id/stream", { params, body });
@@ -71,6 +73,17 @@ export async function exec(session: Session, [name = "", ...rest]: Words, flags:
     throw unstarted(error) ?? error;
   });
   process.exitCode = await streamed(session, pieces, "out");
+}
+
+/** With our standard input, however long it is. */
+async function interact(session: Session, container_id: string, start: object): Promise<number> {
+  const { converse, Lost } = await import("./streams.ts");
+  try {
+    return await converse(session, { path: `/ws/containers/${container_id}/exec`, start, hasInput: true });
+  } catch (error) {
+    if (!(error instanceof Lost)) throw error;
+    throw new Failure(EXIT.unreachable, error.message, "the daemon ended the command");
+  }
 }
 
 /** As shells have it: 127 for a command that is not there, 126 for one that is not executable. Null: another refusal. */

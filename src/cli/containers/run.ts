@@ -6,10 +6,10 @@ import { environmentOf, pairs } from "../functions/function-fields.ts";
 import { isReference, pullAsked } from "../images/pull-policy.ts";
 import { shellWord, visible } from "../output/text.ts";
 import { FIRST_USE_TIMEOUT_MS, profilesOf, withBuild } from "../profiles/first-use.ts";
-import { EXIT, usage } from "../session/failure.ts";
-import type { ContainerRecord, Flags, Session, Words } from "../session/session.ts";
+import { EXIT, EXIT_READER_GONE, Failure, usage } from "../session/failure.ts";
+import { type ContainerRecord, type Flags, isRefusal, type Session, type Words } from "../session/session.ts";
 import type { PublishedPort } from "../session/verb.ts";
-import { followToEnd, pass, reportError } from "./container-log.ts";
+import { endOf, followToEnd, pass, reportError } from "./container-log.ts";
 import { sentence } from "./containers.ts";
 import type { WantedGpus } from "./gpus.ts";
 
@@ -79,15 +79,21 @@ export async function fieldsOf(flags: Flags): Promise<Omit<Made, "name" | "comma
 function check(words: Words, flags: Flags): void {
   const isDetached = flags.detach === true;
   if (flags.tty === true && isDetached) throw usage("-t and -d exclude each other", "give -t or -d");
-  if (flags.interactive === true && flags.tty !== true) {
-    throw usage("the main command of a container has no standard input", "use -it for a terminal, or hearth exec -i");
-  }
+  if (flags.interactive === true && flags.tty !== true) checkInput(flags);
   // An image may have a command of its own.
   const isAwaited = words.length > 0 || flags.tty === true || flags.oci === true;
   if (flags.rm === true && (isDetached || !isAwaited)) {
     throw usage("--rm needs a command to wait for", "use --ttl to delete the container after a time");
   }
 }
+
+/** Standard input is that of one run, which somebody waits for. */
+function checkInput(flags: Flags): void {
+  if (flags.detach === true) throw usage("-i and -d exclude each other", "give -i or -d");
+  if (restarts(flags)) throw usage("-i and --restart exclude each other", "leave one of them out");
+}
+
+const restarts = ({ restart }: Flags): boolean => restart !== undefined && restart !== "no";
 
 const ownCommand = (command: readonly string[]) => (command.length === 0 ? {} : { command: command.slice() });
 
@@ -108,28 +114,57 @@ export async function run(session: Session, words: Words, flags: Flags): Promise
     session.advice = { ...session.advice, NOT_FOUND: "to create a volume: hearth volumes create <name>" };
   const profiles = profilesOf([fields]);
   const client = session.client(profiles.length === 0 ? undefined : FIRST_USE_TIMEOUT_MS);
-  const body = { ...fields, name, ...(isTerminal ? idle(fields) : ownCommand(command)) };
+  const isInteractive = flags.interactive === true;
+  const isLeft =
+    !isTerminal && (flags.detach === true || (command.length === 0 && flags.rm !== true && !isInteractive));
+  // Of a container that is restarted the log has the output of all runs.
+  const streams = !isTerminal && !isLeft && !restarts(flags) ? { attach: true, stdin: isInteractive } : {};
+  const body = { ...fields, ...streams, name, ...(isTerminal ? idle(fields) : ownCommand(command)) };
   const asked = client.request("POST /api/containers", { body });
   const doing = `creating ${visible(name)}`;
   const made = done(await withBuild(session, profiles, doing, asked));
-  if (!isTerminal && (flags.detach === true || (command.length === 0 && flags.rm !== true))) {
+  if (isLeft) {
     session.show(made, () => sentence(session, made));
+    if (flags.detach === true) hintAtShell(session, command, flags);
     if (made.error_message === null) return;
     process.exitCode = exitCode(session, made);
     if (fields.image === undefined) hintAtImage(session, command, flags);
     return;
   }
+  const params = { container_id: made.container_id };
+  const remove = () =>
+    client.request("DELETE /api/containers/:container_id", { params }).catch((error: unknown) => {
+      if (!isRefusal(error, "NOT_FOUND")) throw error;
+    });
   try {
     const inside = [...(fields.entrypoint ?? []), ...command];
-    const isLeft = isTerminal ? await inTerminal(session, made, inside) : await inFront(session, made);
+    // Nobody waits for a container whose output nobody reads: only with --rm would it be left for nobody.
+    session.terminal.onReaderGone = () => {
+      const gone = () => process.exit(EXIT_READER_GONE);
+      if (flags.rm !== true) gone();
+      else void remove().then(gone, gone);
+    };
+    const isStillThere = isTerminal ? await inTerminal(session, made, inside) : await inFront(session, made, flags);
     if (process.exitCode !== 0 && fields.image === undefined) hintAtImage(session, command, flags);
-    if (isLeft) return;
+    if (!isTerminal && !isInteractive) hintAtShell(session, command, flags);
+    if (isStillThere) return;
   } catch (error) {
-    if (flags.rm !== true) session.terminal.note(`container ${visible(name)} was not removed`);
+    session.terminal.note(`container ${visible(name)} was not removed`);
     throw error;
   }
-  const params = { container_id: made.container_id };
-  if (flags.rm === true) await client.request("DELETE /api/containers/:container_id", { params });
+  if (flags.rm === true) await remove();
+}
+
+/** Without a script a shell reads its commands from its standard input: without one it ends at once. */
+const BARE_SHELL = /^(?:\S*\/)?(?:sh|bash|dash|ash|zsh|fish|ksh|busybox sh)(?: -[il]+| --login)*$/;
+
+/** Users of Docker know that such a container exits at once, but not all of them why. */
+function hintAtShell({ terminal }: Session, command: readonly string[], flags: Flags): void {
+  if (!BARE_SHELL.test(command.join(" "))) return;
+  const words = command.map(shellWord).join(" ");
+  const image = flags.image === undefined ? "" : ` --image ${shellWord(flags.image as string)}`;
+  const run = `hearth run -it${flags.rm === true ? " --rm" : ""}${image}${flags.oci === true ? " --oci" : ""}`;
+  terminal.note(`${words} ended at once: it has no terminal and no input; for a shell: ${run} -- ${words}`);
 }
 
 /** A word with a tag, or of a repository, that no program of the profile has: it was meant as an image. */
@@ -165,9 +200,10 @@ async function inTerminal(session: Session, { container_id, name }: ContainerRec
   return false;
 }
 
-/** The first Ctrl-C stops it, the second kills it. */
-async function inFront(session: Session, { container_id, name }: ContainerRecord): Promise<boolean> {
+/** Whether it was left. The first Ctrl-C stops it, the second kills it. */
+async function inFront(session: Session, made: ContainerRecord, flags: Flags): Promise<boolean> {
   const { terminal } = session;
+  const { container_id, name } = made;
   const params = { container_id };
   const interrupts = { count: 0 };
   session.interrupt_exit_code = null;
@@ -186,14 +222,57 @@ async function inFront(session: Session, { container_id, name }: ContainerRecord
   process.on("SIGINT", onInterrupt);
   try {
     const isStopped = () => interrupts.count > 0;
-    const record = await followToEnd(session, container_id, { print: (entry) => pass(session, entry), isStopped });
-    process.exitCode = exitCode(session, record);
+    const print = (entry: Parameters<typeof pass>[1]) => pass(session, entry);
+    const follow = () => followToEnd(session, container_id, { after_seq: 0, print, isStopped });
+    const ended = restarts(flags) ? await follow() : await attached(session, made, { flags, follow });
+    process.exitCode = typeof ended === "number" ? ended : exitCode(session, ended);
     if (isStopped()) process.exitCode = EXIT.interrupted;
-    return record === null;
+    return ended === null;
   } finally {
     process.off("SIGINT", onInterrupt);
     session.interrupt_exit_code = EXIT.interrupted;
   }
+}
+
+interface Ending {
+  readonly flags: Flags;
+  readonly follow: () => Promise<ContainerRecord | null>;
+}
+
+/** Passes the output on as bytes. Resolves to the container's end, null once it is deleted; a number is the exit code alone. */
+async function attached(session: Session, made: ContainerRecord, { flags, follow }: Ending) {
+  const { container_id, name } = made;
+  // It could not be started.
+  if (made.state !== "running") return made;
+  const { converse, Lost } = await import("./streams.ts");
+  const hasInput = flags.interactive === true;
+  const path = `/ws/containers/${container_id}/attach${hasInput ? "?stdin=true" : ""}`;
+  try {
+    const code = await converse(session, { path, hasInput });
+    return (await endOf(session, container_id, () => true)) ?? code;
+  } catch (error) {
+    if (isRefusal(error, "WRONG_STATE")) return withoutCommand(session, made, flags);
+    if (isRefusal(error, "NOT_RUNNING")) {
+      session.terminal.note(`attached too late to ${visible(name)}: its output is from its log, as lines`);
+      return follow();
+    }
+    if (!(error instanceof Lost)) throw error;
+    const hint = `its output goes to its log: hearth logs -f ${shellWord(name)}`;
+    throw new Failure(
+      EXIT.unreachable,
+      `lost the output of ${visible(name)}, which still runs: ${error.message}`,
+      hint,
+    );
+  }
+}
+
+/** The image has no command but a shell, which ends at once: there is nothing to wait for. */
+async function withoutCommand(session: Session, { container_id }: ContainerRecord, flags: Flags): Promise<number> {
+  const params = { container_id };
+  await session.client().request("POST /api/containers/:container_id/stop", { params, body: { timeout_ms: 0 } });
+  const run = `hearth run -it${flags.rm === true ? " --rm" : ""} --image ${shellWord(String(flags.image))} --oci`;
+  session.terminal.note(`the image has no command but a shell, and no terminal or input for it; for a shell: ${run}`);
+  return EXIT.success;
 }
 
 function exitCode({ terminal }: Session, record: ContainerRecord | null): number {

@@ -3,7 +3,7 @@
  * is redrawn in place exist on a terminal only; `NO_COLOR` and `FORCE_COLOR` are honoured.
  *
  * T1. However the command ends, what it changed of the terminal (a hidden cursor) is undone first: `restore`.
- * T2. A reader that goes away (`| head`) ends the command quietly.
+ * T2. A reader that goes away (`| head`) ends the command quietly, by `onReaderGone`.
  */
 import { once } from "node:events";
 import type { ReadStream } from "node:tty";
@@ -45,6 +45,8 @@ export class Terminal {
   readonly #clock: Clock;
   readonly #isDumb: boolean;
   readonly #undo = new Set<() => void>();
+  /** Ends the command. */
+  onReaderGone: () => void = () => process.exit();
 
   constructor({ stdout, stderr, clock, isDumb }: TerminalOptions) {
     this.#stdout = stdout;
@@ -53,8 +55,8 @@ export class Terminal {
     this.#isDumb = isDumb;
     for (const stream of [stdout, stderr]) {
       stream.on("error", (error: NodeJS.ErrnoException) => {
-        if (error.code === "EPIPE") process.exit();
-        throw error;
+        if (error.code !== "EPIPE") throw error;
+        this.onReaderGone();
       });
     }
   }

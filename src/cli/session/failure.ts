@@ -11,6 +11,9 @@ export const EXIT = {
   interrupted: 130,
 } as const;
 
+/** Of a command whose output nobody reads any more: 128 + SIGPIPE, as shells have it. */
+export const EXIT_READER_GONE = 141;
+
 export const EXIT_HELP =
   "Exit codes: 0 success, 1 refused by the API or failed handler, 2 usage error, 3 daemon unreachable, 130 Ctrl-C.";
 

@@ -46,7 +46,7 @@ const TIME: Flag = {
 const RUN_FLAGS: readonly Flag[] = [
   { flags: "-n, --name <name>", about: "name of the container (default: generated)" },
   { flags: "-d, --detach", about: "return when the container runs" },
-  { flags: "-i, --interactive", about: "with -t: connect the keyboard" },
+  { flags: "-i, --interactive", about: "pass standard input, and its end" },
   { flags: "-t, --tty", about: "run the command, or a shell, on a terminal" },
   { flags: "--rm", about: "remove the container when it exits" },
   { flags: "--image <name>", about: "image: a profile (prod), or with --oci an OCI reference" },
@@ -104,7 +104,7 @@ const RUN: Verb = {
   name: "run",
   words: ["[command...]"],
   summary: "create a container and run a command in it",
-  more: "With a command, hearth prints its output and exits with its code; Ctrl-C stops the container. Without a command, or with --detach, hearth returns when the container runs. A container without a command runs the one of its --oci image, unless that is only a shell, or waits for exec. hearth pulls an OCI image that the tenant does not have; --pull makes --image an OCI reference, unless it is a profile.",
+  more: "With a command, hearth passes its output on byte for byte and exits with its code; Ctrl-C stops the container. With -i the command reads the standard input of hearth. Without a command, or with --detach, hearth returns when the container runs. A container without a command runs the one of its --oci image, unless that is only a shell, or waits for exec. hearth pulls an OCI image that the tenant does not have; --pull makes --image an OCI reference, unless it is a profile.",
   flags: RUN_FLAGS,
   isCommand: true,
   examples: [
@@ -122,11 +122,15 @@ const EXEC: Verb = {
   summary: "run a command in a container",
   more: "hearth prints the command's output and exits with its code. With -it the command, or a shell, runs on a terminal; Ctrl-P Ctrl-Q detaches from it. --json prints the API's response when the command exits; -d prints the id of a background job.",
   flags: [
-    { flags: "-i, --interactive", about: "read standard input to its end and pass it" },
+    { flags: "-i, --interactive", about: "pass standard input, and its end" },
     { flags: "-t, --tty", about: "run on a terminal" },
     { flags: "-d, --detach", about: "start a background job and print its id" },
     ...ENVIRONMENT,
     WORKDIR,
+    {
+      flags: "-u, --user <user[:group]>",
+      about: "user of the command, by name or number (default: the container's)",
+    },
     { flags: "--timeout <s>", about: "timeout of the command (1h; with -d none)", parse: seconds },
   ],
   isCommand: true,

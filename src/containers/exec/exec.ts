@@ -6,7 +6,7 @@
  *    of LIMITS on this node, streams and terminals among them.
  */
 import type { Clock } from "../../base/clock.ts";
-import { containerEnvironment, withGpus } from "../../base/container-environment.ts";
+import { containerEnvironment, unlessRoot, withGpus } from "../../base/container-environment.ts";
 import { AppError, errorText, publicText } from "../../base/errors.ts";
 import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
@@ -37,6 +37,8 @@ export interface Wanted {
   readonly working_directory?: string | null | undefined;
   readonly workdir?: string | null | undefined;
   readonly environment: Readonly<Record<string, string>>;
+  /** In place of the container's. */
+  readonly user?: string | null | undefined;
   /** 0: none. */
   readonly timeout_ms: number;
 }
@@ -44,7 +46,7 @@ export interface Wanted {
 /** A command that counts until `release`. */
 export interface Begun {
   readonly row: ContainerRow;
-  readonly request: Pick<RunRequest, "argv" | "environment" | "working_directory" | "timeout_ms" | "grace_ms">;
+  readonly request: Pick<RunRequest, "argv" | "environment" | "working_directory" | "timeout_ms" | "grace_ms" | "user">;
   release(): void;
 }
 
@@ -173,9 +175,13 @@ export class Execs {
   async begin(tenant_id: string, id: string, wanted: Wanted): Promise<Begun> {
     const { row, live } = await running(this.#options, tenant_id, id);
     if (!live.control.isOpen) throw notResponding(row.id);
+    // Minit starts commands as root or as the container's user by itself, an earlier one too.
+    const user = wanted.user == null || (row.user === null && unlessRoot(wanted.user) === null) ? null : wanted.user;
+    const of = { ...withGpus(row, live), ...(user === null ? {} : { user }) };
     const request = {
       argv: wanted.command,
-      environment: containerEnvironment(withGpus(row, live), wanted.environment),
+      user,
+      environment: containerEnvironment(of, wanted.environment),
       working_directory: wanted.working_directory ?? wanted.workdir ?? row.working_directory,
       timeout_ms: wanted.timeout_ms,
       grace_ms: LIMITS.exec_grace_ms,
@@ -236,7 +242,7 @@ function notRunning(row: ContainerRow): AppError {
 }
 
 /** The client's word for a minit that never greeted is that of a start; here the container runs. */
-function unanswered(id: string, error: unknown): unknown {
+export function unanswered(id: string, error: unknown): unknown {
   return error instanceof AppError && error.code === "START_FAILED" ? notResponding(id) : error;
 }
 

@@ -22,8 +22,7 @@ export class Frames implements AsyncIterableIterator<Uint8Array> {
   #isBegun = false;
   #isOver = false;
   #wake: () => void = () => {};
-  /** What minit said of a command that it could not start. */
-  #complaint = "";
+  readonly #complaint = new Complaint();
   readonly #begun = Promise.withResolvers<void>();
 
   constructor(container_id: string, open: (listener: ExecListener) => Exec, release: () => void) {
@@ -35,10 +34,7 @@ export class Frames implements AsyncIterableIterator<Uint8Array> {
         this.#isBegun = true;
       },
       onOutput: (type, bytes) => {
-        if (!this.#isBegun) {
-          this.#complaint += bytes.toString("utf8", 0, COMPLAINT_BYTES_MAX - this.#complaint.length);
-          return true;
-        }
+        if (!this.#isBegun) return this.#complaint.add(bytes);
         this.#add(Buffer.from(`{"type":"${type}","data_b64":"${bytes.toString("base64")}"}\n`, "latin1"));
         return this.#bytes < LIMITS.stream_buffer_bytes;
       },
@@ -46,7 +42,7 @@ export class Frames implements AsyncIterableIterator<Uint8Array> {
     this.#begun.promise.catch(() => {});
     this.#exec.exited
       .then((end) => {
-        if (!this.#isBegun) throw notStarted(end, this.#complaint);
+        if (!this.#isBegun) throw this.#complaint.refusal(end);
         const { duration_ms, timed_out, exit_code } = end;
         const elapsed_ms = Math.round(duration_ms);
         if (timed_out) this.#say({ type: "timeout", elapsed_ms, message: "killed at timeout_ms" });
@@ -116,17 +112,28 @@ export class Frames implements AsyncIterableIterator<Uint8Array> {
   }
 }
 
-/** The refusal of a command that ended without a start. `complaint`: what minit wrote about it. */
-function notStarted({ timed_out, cancelled, exit_code }: ExitAnswer, complaint: string): AppError {
-  if (timed_out) return new AppError("TIMEOUT", "the command did not start before timeout_ms");
-  if (cancelled) return new AppError("NOT_RUNNING", "the container ended before the command started");
-  const problem = complaint.replace(/^minit: /, "").trimEnd();
-  if (problem.startsWith("spawn ")) {
-    const text = `the container has no room for another process: ${problem.slice("spawn ".length)}`;
-    return new AppError("CAPACITY_FULL", text, { details: { exit_code }, retry_after: 1 });
+/** What minit says of a command that it cannot start, in place of its output. */
+export class Complaint {
+  #text = "";
+
+  /** Gives that more is taken. */
+  add(bytes: Buffer): true {
+    this.#text += bytes.toString("utf8", 0, COMPLAINT_BYTES_MAX - this.#text.length);
+    return true;
   }
-  return new AppError("INVALID_ARGUMENT", `the command cannot be started: ${problem}`, {
-    details: { exit_code },
-    hint: "send a command and a working_directory that the container has",
-  });
+
+  /** The refusal of a command that ended without a start. */
+  refusal({ timed_out, cancelled, exit_code }: ExitAnswer): AppError {
+    if (timed_out) return new AppError("TIMEOUT", "the command did not start before timeout_ms");
+    if (cancelled) return new AppError("NOT_RUNNING", "the container ended before the command started");
+    const problem = this.#text.replace(/^minit: /, "").trimEnd();
+    if (problem.startsWith("spawn ")) {
+      const text = `the container has no room for another process: ${problem.slice("spawn ".length)}`;
+      return new AppError("CAPACITY_FULL", text, { details: { exit_code }, retry_after: 1 });
+    }
+    return new AppError("INVALID_ARGUMENT", `the command cannot be started: ${problem}`, {
+      details: { exit_code },
+      hint: "send a command, a working_directory and a user that the container has",
+    });
+  }
 }

@@ -6,8 +6,9 @@ import { LIMITS } from "../../base/limits.ts";
 import type { TransferTurn } from "../../base/transfer-turns.ts";
 import type { ContainerLog, LogLine, TailOptions } from "../../engine/ports.ts";
 
-export function entryOf({ seq, at_ms, stream, message, partial }: LogLine) {
-  const isError = stream === "stderr";
+/** Minit says in the place of lines that are missing how many there were: on standard error, as the command line says more. */
+export function entryOf({ seq, at_ms, stream, message, partial, is_gap }: LogLine) {
+  const isError = stream === "stderr" || is_gap === true;
   return {
     seq,
     timestamp: toIsoTime(at_ms),
@@ -105,8 +106,8 @@ export async function* followed(
 ): AsyncGenerator<Uint8Array> {
   for await (const line of log.follow(after_seq, signal, turn)) {
     await recheck();
-    // A log holds what the command wrote, and no word of minit's.
-    if (line.stream === "minit") continue;
+    // A log holds what the command wrote, and no word of minit's but that some of it is missing.
+    if (line.stream === "minit" && line.is_gap !== true) continue;
     const bytes = Buffer.from(`${JSON.stringify(entryOf(line))}\n`);
     await turn.take(bytes.length * LIMITS.turn_json_weight);
     yield bytes;

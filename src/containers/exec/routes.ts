@@ -2,6 +2,7 @@
 import { uptime } from "node:os";
 import { z } from "zod";
 import { closing, ListAnswer, ListPieces, Streamed } from "../../base/answer.ts";
+import { refuseUser } from "../../base/caller.ts";
 import { type Clock, toEpochSeconds, toIsoTime } from "../../base/clock.ts";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
@@ -18,6 +19,7 @@ import { type Execs, notResponding, running } from "./exec.ts";
 import type { Jobs } from "./jobs.ts";
 import { entriesOf, followed, LogReaders } from "./logs.ts";
 import {
+  attachQuery,
   containerMetrics,
   execRequest,
   execResult,
@@ -27,11 +29,13 @@ import {
   processList,
   streamRequest,
 } from "./schema.ts";
+import type { CommandSockets } from "./sockets.ts";
 
 export interface ExecRoutesOptions {
   readonly containers: Containers;
   readonly engine: Engine;
   readonly execs: Execs;
+  readonly commandSockets: CommandSockets;
   readonly shares: TenantShares;
   readonly jobs: Jobs;
   readonly clock: Clock;
@@ -94,7 +98,13 @@ const logQuery = z.object({
 });
 
 export function execRoutes(options: ExecRoutesOptions) {
-  return [...runRoutes(options), ...jobRoutes(options), ...processRoutes(options), ...watchRoutes(options)];
+  return [
+    ...runRoutes(options),
+    ...socketRoutes(options),
+    ...jobRoutes(options),
+    ...processRoutes(options),
+    ...watchRoutes(options),
+  ];
 }
 
 function runRoutes({ execs }: ExecRoutesOptions) {
@@ -127,8 +137,46 @@ function runRoutes({ execs }: ExecRoutesOptions) {
       content: [NDJSON],
       errors: [...EXEC_ERRORS, "TIMEOUT"],
       example: { params: ID_EXAMPLE, body: { command: ["echo", "hello"] } },
-      handler: async ({ caller, params, body, signal }) =>
-        new Streamed(await execs.stream(caller.tenant_id, params.container_id, body, signal), { content_type: NDJSON }),
+      handler: async ({ caller, params, body, signal }) => {
+        const frames = await execs.stream(caller.tenant_id, params.container_id, body, signal);
+        return new Streamed(frames, { content_type: NDJSON });
+      },
+    }),
+  ];
+}
+
+/** Binary messages are bytes behind a byte for their stream, text messages are frames: sockets.ts. */
+function socketRoutes({ commandSockets }: ExecRoutesOptions) {
+  return [
+    route({
+      method: "GET",
+      path: "/ws/containers/:container_id/attach",
+      auth: "tenant",
+      scope: "invoke",
+      operation: "attachContainer",
+      summary:
+        "Attaches to the container's command by WebSocket: its output as bytes until it ends, and with stdin its standard input. One client at a time.",
+      params: byContainer,
+      query: attachQuery,
+      query_credential: true,
+      socket: { protocol: "command" },
+      errors: [...EXEC_ERRORS, "IN_USE"],
+      handler: ({ caller, params, query }) => commandSockets.attach(caller.tenant_id, params.container_id, query.stdin),
+    }),
+    route({
+      method: "GET",
+      path: "/ws/containers/:container_id/exec",
+      auth: "tenant",
+      scope: "invoke",
+      operation: "execInContainerSocket",
+      summary:
+        "Runs a command by WebSocket: a start frame names it, then its standard input goes in and its output comes out as bytes.",
+      params: byContainer,
+      query_credential: true,
+      socket: { protocol: "command" },
+      errors: EXEC_ERRORS,
+      handler: ({ caller, params }) =>
+        commandSockets.exec(caller.tenant_id, params.container_id, ({ user }) => refuseUser(caller, user)),
     }),
   ];
 }
@@ -280,7 +328,8 @@ function watchRoutes({ containers, engine, shares, clock, turns }: ExecRoutesOpt
         }
         const leave = shares.take("streams", caller.tenant_id);
         try {
-          const first_seq = await readers.first(reader, log, wanted);
+          // Whoever says what it has gets all that comes after, however much that is.
+          const first_seq = after_seq === undefined ? await readers.first(reader, log, wanted) : null;
           const before_seq = first_seq === null ? wanted.after_seq : first_seq - 1;
           const source = followed(log, before_seq, reader, () => request.recheck());
           return new Streamed(closing(source, leave), { content_type: NDJSON });

@@ -1,7 +1,8 @@
 /** Shapes of what runs in a container: exec, stream, jobs, processes, logs, metrics. */
 import { z } from "zod";
 import { LIMITS } from "../../base/limits.ts";
-import { absolutePath, epochSeconds, isoTime, nextCursor, wellFormed, whole } from "../../base/schema.ts";
+import { absolutePath, epochSeconds, isoTime, nextCursor, queryFlag, wellFormed, whole } from "../../base/schema.ts";
+import { containerUser } from "../command-fields.ts";
 import { argv, containerEnvironment } from "../schema.ts";
 
 const containerId = z.string().describe("Id of the container.");
@@ -16,12 +17,19 @@ const ownEnvironment = containerEnvironment
   .describe("Variables in addition to the container's; same names are replaced.");
 const directory = absolutePath.nullish().describe("Working directory (default: the container's).");
 
+const user = containerUser
+  .nullish()
+  .describe(
+    "User of the command, as <user> or <user>:<group>, each a name or a number in the container's /etc/passwd and /etc/group (default: the container's).",
+  );
+
 export const execRequest = z
   .object({
     command: argv.describe("Command as argv. Name a shell as first element to use shell syntax."),
     workdir: directory,
     working_directory: directory,
     environment: ownEnvironment,
+    user,
     timeout_ms: deadline
       .nullish()
       .describe(
@@ -40,11 +48,30 @@ export const streamRequest = z
     working_directory: directory,
     workdir: directory,
     environment: ownEnvironment,
+    user,
     timeout_ms: timeoutMs,
     stdin_data: stdinData,
   })
   .meta({ id: "StreamRequest" });
 export type StreamInput = z.output<typeof streamRequest>;
+
+export const attachQuery = z.object({
+  stdin: queryFlag().describe("Writes the standard input of the command, where the container was created with stdin."),
+});
+
+/** What a client sends as text on the socket of a command. */
+export const clientFrame = z.discriminatedUnion("type", [
+  z.object({
+    type: z.literal("start"),
+    command: argv,
+    working_directory: directory,
+    environment: ownEnvironment,
+    user,
+    timeout_ms: timeoutMs,
+  }),
+  z.object({ type: z.literal("stdin_end") }),
+]);
+export type CommandRequest = Extract<z.output<typeof clientFrame>, { readonly type: "start" }>;
 
 const JOB_STATUSES = ["running", "completed", "failed", "timed_out"] as const;
 

@@ -262,6 +262,8 @@ function minitProcess(
     ...(spec.user !== null && spec.strict ? ["--restricted"] : []),
     ...(findsHome(spec) ? ["--home"] : []),
     ...(lacksHome ? ["--no-home"] : []),
+    ...(spec.attach === true ? ["--hold", String(LIMITS.attach_hold_ms)] : []),
+    ...(spec.attach === true && spec.stdin === true ? ["--stdin"] : []),
     ...(spec.command.length === 0 ? [] : ["--", ...spec.command]),
   ];
   // The OCI runtime itself would read /etc/passwd of the image for a variable HOME that is missing.

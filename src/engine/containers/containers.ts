@@ -25,7 +25,7 @@ import { ControlConnection } from "../minit/container-client.ts";
 import type { NetworkSlot } from "../network/network.ts";
 import { readPublications } from "../network/publications.ts";
 import { containerPolicyOf } from "../network/rules.ts";
-import type { Exec, ExecListener, Gathering, RunRequest } from "../ports/commands.ts";
+import type { AttachRequest, Exec, ExecListener, Gathering, RunRequest } from "../ports/commands.ts";
 import type {
   ContainerLog,
   ContainerMetrics,
@@ -410,6 +410,10 @@ export class LocalContainers implements Containers {
 
   exec(id: string, request: RunRequest, listener: ExecListener): Exec {
     return this.#running.exec(id, request, listener);
+  }
+
+  attach(id: string, request: AttachRequest, listener: ExecListener): Exec {
+    return this.#running.attach(id, request, listener);
   }
 
   run(id: string, request: RunRequest & { readonly output_bytes_max: number }): Gathering {

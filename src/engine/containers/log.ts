@@ -23,6 +23,7 @@ const PIECE_BYTES_MAX = 16 * 1024;
 const LOG_MAGIC = 0x474f_4c48;
 const LOG_VERSION = 1;
 const FLAG_PARTIAL = 1;
+const FLAG_GAP = 2;
 
 /** ECMA-262, 21.4.1.1: the last moment that a Date has. */
 const EPOCH_MS_MAX = 8.64e15;
@@ -60,6 +61,8 @@ function timeAt(bytes: Buffer, at: number): EpochMs {
   return Math.min((bytes.readUInt32LE(at + 16) + bytes.readUInt32LE(at + 20) * 2 ** 32) / 1000, EPOCH_MS_MAX);
 }
 
+const isGap = (bytes: Buffer, at: number): boolean => ((bytes[at + 5] ?? 0) & FLAG_GAP) !== 0;
+
 function lineAt(bytes: Buffer, at: number): LogLine {
   const begin = at + ENTRY_BYTES;
   return {
@@ -68,6 +71,7 @@ function lineAt(bytes: Buffer, at: number): LogLine {
     stream: STREAMS[bytes[at + 4] ?? 0] ?? "minit",
     message: bytes.toString("utf8", begin, begin + bytes.readUInt32LE(at)),
     partial: ((bytes[at + 5] ?? 0) & FLAG_PARTIAL) !== 0,
+    ...(isGap(bytes, at) ? { is_gap: true as const } : {}),
   };
 }
 
@@ -132,7 +136,7 @@ async function find(segment: Segment, limit: number, options: TailOptions): Prom
       if (end === 0) break;
       const isNew = timeAt(bytes, begin) >= since_ms;
       if (!isNew) isDone = true;
-      const isWanted = !is_own || STREAMS[bytes[begin + 4] ?? 0] !== "minit";
+      const isWanted = !is_own || STREAMS[bytes[begin + 4] ?? 0] !== "minit" || isGap(bytes, begin);
       if (isNew && isWanted && seq > after_seq) ring[count++ % limit] = begin;
       begin = end;
     }

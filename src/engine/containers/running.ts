@@ -13,9 +13,17 @@ import type { EngineHost } from "../host/host.ts";
 import { containerProcesses } from "../kernel/control-groups.ts";
 import { freezerFile, thaw } from "../kernel/freezer.ts";
 import { readMetrics } from "../kernel/stats.ts";
-import { type ControlConnection, openExec, runExec, shutdown, signalPid, stopMain } from "../minit/container-client.ts";
+import {
+  type ControlConnection,
+  openAttach,
+  openExec,
+  runExec,
+  shutdown,
+  signalPid,
+  stopMain,
+} from "../minit/container-client.ts";
 import type { NetworkSlot } from "../network/network.ts";
-import type { Exec, ExecListener, Gathering, RunRequest } from "../ports/commands.ts";
+import type { AttachRequest, Exec, ExecListener, Gathering, RunRequest } from "../ports/commands.ts";
 import type { ContainerMetrics, Ended, LiveContainer, ProcessList } from "../ports/containers.ts";
 import { ProcessLists } from "./process-lists.ts";
 import { type ContainerRuns, notRemoved } from "./runs.ts";
@@ -113,6 +121,10 @@ export class RunningContainers {
 
   exec(id: string, request: RunRequest, listener: ExecListener): Exec {
     return openExec(this.#get(id).socket_path, request, listener, this.#host.options.clock);
+  }
+
+  attach(id: string, request: AttachRequest, listener: ExecListener): Exec {
+    return openAttach(this.#get(id).socket_path, request, listener, this.#host.options.clock);
   }
 
   run(id: string, request: RunRequest & { readonly output_bytes_max: number }): Gathering {

@@ -17,6 +17,9 @@ export interface Greeting {
   readonly isIdle: boolean;
   /** True if a resident process is open that no connection has. */
   readonly hasResident: boolean;
+  /** True if it knows MAIN_ATTACH, and commands with a user of their own: an earlier version of minit knows neither. */
+  readonly knowsAttach: boolean;
+  readonly knowsUser: boolean;
 }
 
 const READY_BYTES = 24;
@@ -26,6 +29,8 @@ const RESULT_HEAD_BYTES = 16;
 const BUSY = 1;
 const SPOILED = 2;
 const RESIDENT = 4;
+const ATTACH = 8;
+const USER = 16;
 
 const TIMED_OUT = 1;
 const STDOUT_TRUNCATED = 2;
@@ -44,6 +49,8 @@ export function readGreeting(body: Buffer): Greeting {
     nonce: body.toString("hex", 4, 20),
     isIdle: (flags & (BUSY | SPOILED)) === 0,
     hasResident: (flags & RESIDENT) !== 0,
+    knowsAttach: (flags & ATTACH) !== 0,
+    knowsUser: (flags & USER) !== 0,
   };
 }
 

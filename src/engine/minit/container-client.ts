@@ -12,13 +12,23 @@
  * X2 A command ends with its connection (SIGTERM, its grace, SIGKILL of the whole tree; a terminal hangs up), unless
  *    it is detached.
  * X3 Nothing is buffered here: a reader that pauses stops the command's output, and no other command.
+ * X4 A container outlives the daemon and may have an earlier minit: what that does not know is not sent to it, and is
+ *    WRONG_STATE.
  */
 import { connect, type Socket } from "node:net";
 import type { Clock } from "../../base/clock.ts";
 import { AppError, type ErrorCode, errorText } from "../../base/errors.ts";
 import { GatheredOutput } from "../../base/gathered-output.ts";
 import { LIMITS } from "../../base/limits.ts";
-import type { Exec, ExecListener, ExitAnswer, Gathering, RunRequest, TerminalSize } from "../ports/commands.ts";
+import type {
+  AttachRequest,
+  Exec,
+  ExecListener,
+  ExitAnswer,
+  Gathering,
+  RunRequest,
+  TerminalSize,
+} from "../ports/commands.ts";
 import type { ContainerControl } from "../ports/containers.ts";
 import { type Greeting, readExit, readGreeting, readRefusal } from "./answers.ts";
 import { bareFrame, FRAME, FRAME_HEAD_BYTES, FrameReader, FrameWriter, strBytes, strsBytes } from "./frames.ts";
@@ -27,6 +37,9 @@ const FLAG_STREAM = 2;
 const FLAG_STDIN_OPEN = 4;
 const FLAG_TTY = 16;
 const FLAG_DETACHED = 32;
+const FLAG_USER = 64;
+/** Of MAIN_ATTACH. */
+const FLAG_STDIN = 1;
 const UNLIMITED = 0xffff_ffff;
 /** The only command of its connection. */
 const EXEC_ID = 1;
@@ -34,10 +47,22 @@ const ID = 1;
 /** To the main command. */
 const MAIN_ID = 0;
 const SIGKILL = 9;
+const ENOENT = 2;
 const EBUSY = 16;
 const ESHUTDOWN = 108;
+
 /** Codes of what minit refuses by errno; INTERNAL otherwise. */
-const REFUSALS: Readonly<Record<number, ErrorCode>> = { [EBUSY]: "CAPACITY_FULL", [ESHUTDOWN]: "NOT_RUNNING" };
+type Refusals = Readonly<Record<number, ErrorCode>>;
+const RUN_REFUSALS: Refusals = { [EBUSY]: "CAPACITY_FULL", [ESHUTDOWN]: "NOT_RUNNING" };
+const ATTACH_REFUSALS: Refusals = { [EBUSY]: "IN_USE", [ENOENT]: "WRONG_STATE" };
+
+/** A request that begins a stream of a command. */
+interface Opening {
+  readonly frame: Buffer;
+  readonly refusals: Refusals;
+  /** What minit's greeting must say first (X4); null: every minit knows the request. Nothing else is sent before. */
+  readonly needs: "knowsAttach" | "knowsUser" | null;
+}
 
 const isOutput = (type: number): boolean => type === FRAME.STDOUT || type === FRAME.STDERR;
 
@@ -100,19 +125,20 @@ class ExecConnection implements Exec {
   readonly #connection: Connection;
   readonly #clock: Clock;
   readonly #listener: ExecListener;
+  readonly #refusals: Refusals;
   readonly #started = Promise.withResolvers<{ readonly pid: number }>();
   readonly #exited = Promise.withResolvers<ExitAnswer>();
   #cancelKill: () => void = () => {};
 
-  constructor(path: string, request: RunRequest, listener: ExecListener, clock: Clock) {
+  constructor(path: string, { frame, refusals, needs }: Opening, listener: ExecListener, clock: Clock) {
     this.#listener = listener;
+    this.#refusals = refusals;
     this.#clock = clock;
     this.started = this.#started.promise;
     this.exited = this.#exited.promise;
     // A caller that awaits only one of them must not get an unhandled rejection of the other.
     this.started.catch(() => {});
     this.exited.catch(() => {});
-    const frame = runFrame(request);
     this.#connection = new Connection(
       path,
       clock,
@@ -121,7 +147,22 @@ class ExecConnection implements Exec {
       (error) => this.#end(error),
     );
     this.#connection.socket.on("drain", () => listener.onDrain?.());
-    this.#connection.socket.write(frame);
+    if (needs === null) this.#connection.socket.write(frame);
+    else void this.#connection.greeting.then((greeting) => this.#begin(greeting[needs], frame)).catch(() => {});
+  }
+
+  /** X4. */
+  #begin(isKnown: boolean, frame: Buffer): void {
+    if (isKnown) {
+      this.#send(frame);
+      return;
+    }
+    this.#end(
+      new AppError("WRONG_STATE", "the container was started by an earlier version of the daemon", {
+        hint: "stop and start the container first",
+      }),
+    );
+    this.close();
   }
 
   write(bytes: Uint8Array): boolean {
@@ -198,25 +239,31 @@ class ExecConnection implements Exec {
       this.close();
     } else if (type === FRAME.ERROR) {
       const errno = body.readUInt32LE(0);
-      this.#end(new AppError(REFUSALS[errno] ?? "INTERNAL", `minit refused the command: ${readRefusal(body)}`));
+      this.#end(new AppError(this.#refusals[errno] ?? "INTERNAL", `minit refused the command: ${readRefusal(body)}`));
       this.close();
     }
   }
 }
 
 function runFrame(request: RunRequest): Buffer {
-  const { argv, environment, working_directory, terminal } = request;
+  const { argv, environment, working_directory, terminal, user = null } = request;
   const stdin = request.stdin ?? Buffer.alloc(0);
   const output_bytes_max = request.output_bytes_max ?? UNLIMITED;
   const flags =
     (request.is_stream ? FLAG_STREAM : 0) |
     (request.has_more_stdin === true ? FLAG_STDIN_OPEN : 0) |
     (terminal === undefined ? 0 : FLAG_TTY) |
-    (request.is_detached === true ? FLAG_DETACHED : 0);
+    (request.is_detached === true ? FLAG_DETACHED : 0) |
+    (user === null ? 0 : FLAG_USER);
   const frame = new FrameWriter(
     FRAME.RUN,
     EXEC_ID,
-    28 + strBytes(working_directory) + strsBytes(argv) + strsBytes(environment) + stdin.length,
+    28 +
+      (user === null ? 0 : strBytes(user)) +
+      strBytes(working_directory) +
+      strsBytes(argv) +
+      strsBytes(environment) +
+      stdin.length,
   );
   frame.u32(flags).u32(request.timeout_ms).u32(output_bytes_max).u32(output_bytes_max);
   frame.u16(argv.length).u16(environment.length);
@@ -224,12 +271,23 @@ function runFrame(request: RunRequest): Buffer {
     .u32(request.grace_ms)
     .u16(terminal?.cols ?? 0)
     .u16(terminal?.rows ?? 0);
+  if (user !== null) frame.str(user);
   return frame.str(working_directory).strs(argv).strs(environment).raw(stdin).buffer;
 }
 
 /** Starts a command in the container whose minit listens at `path`. */
 export function openExec(path: string, request: RunRequest, listener: ExecListener, clock: Clock): Exec {
-  return new ExecConnection(path, request, listener, clock);
+  const needs = (request.user ?? null) === null ? null : "knowsUser";
+  return new ExecConnection(path, { frame: runFrame(request), refusals: RUN_REFUSALS, needs }, listener, clock);
+}
+
+/**
+ * Attaches to the main command of a container. `exited` is the container's end. Write no input before `started`. Rejects
+ * with IN_USE while another client is attached, WRONG_STATE where there is no main command.
+ */
+export function openAttach(path: string, { has_stdin }: AttachRequest, listener: ExecListener, clock: Clock): Exec {
+  const frame = new FrameWriter(FRAME.MAIN_ATTACH, EXEC_ID, 4).u32(has_stdin ? FLAG_STDIN : 0).buffer;
+  return new ExecConnection(path, { frame, refusals: ATTACH_REFUSALS, needs: "knowsAttach" }, listener, clock);
 }
 
 /** Runs a command to its end and keeps its output, of each stream at most the request's cap. */

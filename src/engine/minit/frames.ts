@@ -23,6 +23,7 @@ export const FRAME = {
   SIGNAL_PID: 0x09,
   SERVE: 0x0a,
   SERVE_TAKE: 0x0b,
+  MAIN_ATTACH: 0x0c,
   READY: 0x80,
   PONG: 0x81,
   STARTED: 0x82,

@@ -25,6 +25,14 @@ export interface RunRequest {
   readonly terminal?: TerminalSize;
   /** True if the command outlives the connection. */
   readonly is_detached?: boolean;
+  /** `<user>[:<group>]` as of `ContainerSpec.user`, in place of the container's; null or absent: the container's. */
+  readonly user?: string | null;
+}
+
+/** To be attached to the main command of a container. */
+export interface AttachRequest {
+  /** True: its standard input is written here, where it has one. False: that ends. */
+  readonly has_stdin: boolean;
 }
 
 export type OutputStream = "stdout" | "stderr";

@@ -3,7 +3,7 @@
 import type { Clock, EpochMs } from "../../base/clock.ts";
 import type { Egress } from "../../base/egress.ts";
 import type { TransferTurn } from "../../base/transfer-turns.ts";
-import type { Exec, ExecListener, Gathering, RunRequest } from "./commands.ts";
+import type { AttachRequest, Exec, ExecListener, Gathering, RunRequest } from "./commands.ts";
 import type { OpenFiles } from "./files.ts";
 import type { GpuRequest, HeldGpus } from "./gpus.ts";
 import type { SnapshotPair, SnapshotPause, SubvolumeKind, SubvolumeName } from "./storage.ts";
@@ -67,6 +67,10 @@ export interface ContainerSpec extends GpuRequest {
   readonly volumes: readonly { readonly id: string; readonly target: string; readonly kind?: SubvolumeKind }[];
   /** Directories that are an empty tmpfs, also below a root that can be written to. */
   readonly tmpfs?: readonly string[];
+  /** True: its output waits for the first client that attaches, `attach_hold_ms` at most. Of this start alone. */
+  readonly attach?: boolean;
+  /** True: its command has a standard input, which that client writes. Otherwise it is empty. */
+  readonly stdin?: boolean;
   /** True: it sees the socket of `Containers.serveSockets` in /run/hearth. Absent: it has no such directory. */
   readonly has_socket?: boolean;
 }
@@ -152,6 +156,8 @@ export interface LogLine {
   readonly message: string;
   /** True without a newline: the stream's next line continues it, or it is the last. */
   readonly partial: boolean;
+  /** Present in a line of minit that says how many lines of the command are missing here. */
+  readonly is_gap?: true;
 }
 
 export interface TailOptions {
@@ -159,7 +165,7 @@ export interface TailOptions {
   readonly limit: number;
   readonly since_ms?: EpochMs;
   readonly after_seq?: number;
-  /** True for the command's lines alone, without minit's. */
+  /** True for the command's lines alone, with those of minit that say what is missing. */
   readonly is_own?: boolean;
   /** Of the tenant that reads; absent: reading is not bounded. */
   readonly turn?: TransferTurn;
@@ -281,6 +287,12 @@ export interface Containers {
   kept(): Promise<readonly string[]>;
   /** Begins a command in a container that runs, on a connection of its own. */
   exec(id: string, request: RunRequest, listener: ExecListener): Exec;
+  /**
+   * Attaches to the main command of a container that runs: its output as it is written, `exited` at the container's end. Write
+   * no input before `started`. `started` rejects with IN_USE while another client is attached, WRONG_STATE where there is no main
+   * command. Its end leaves the command running, without input.
+   */
+  attach(id: string, request: AttachRequest, listener: ExecListener): Exec;
   /** Runs a command to its end and keeps its output, of each stream at most the request's cap. */
   run(id: string, request: RunRequest & { readonly output_bytes_max: number }): Gathering;
   /** Signals a process by its pid inside. Rejects with NOT_FOUND when there is none, INVALID_ARGUMENT for the first one. */

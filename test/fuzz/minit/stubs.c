@@ -99,6 +99,7 @@ int stub_refuse(void) {
 
 void log_open(int first_fd) { (void)first_fd; }
 void log_bytes(int stream, const uint8_t *bytes, size_t len) { (void)stream, (void)bytes, (void)len; }
+void log_skip(int stream, const uint8_t *bytes, size_t len) { (void)stream, (void)bytes, (void)len; }
 bool log_takes(uint64_t now) { (void)now; return true; }
 void log_line(const char *text) { (void)text; }
 void log_turn(uint64_t now) { (void)now; }
