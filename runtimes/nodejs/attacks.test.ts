@@ -57,28 +57,85 @@ describe("a handler that ends its process", () => {
     expect(await process.resident.ended).toEqual({ code: exit_code, signal: null, broken: null });
   });
 
-  it("takes the calls in flight with it, and is the one that is named", async () => {
-    const process = await serve(
-      dispatcher("if (what === 'bad') setTimeout(() => { throw new Error('mine'); }); await hold();"),
-      { concurrency: 4 },
-    );
-    const held = [process.call("hold"), process.call("hold")];
-    const bad = await process.call("bad");
-    expect([bad.status, resultOf(bad).message]).toEqual([STATUS.exiting, "mine"]);
-    expect((await Promise.all(held)).map(({ ended }) => ended)).toEqual(["cancelled", "cancelled"]);
-  });
+  const STRAYS: Readonly<Record<string, string>> = {
+    "an exception of a timer": "setTimeout(() => { throw new RangeError('stray'); })",
+    "an exception of a tick": "process.nextTick(() => { throw new RangeError('stray'); })",
+    "a rejection": "Promise.reject(new RangeError('stray'))",
+    "an async function": "(async () => { await null; throw new RangeError('stray'); })()",
+    "an error event": "setImmediate(() => new EventEmitter().emit('error', new RangeError('stray')))",
+    "a promise of the module": "setTimeout(() => stray.reject(new RangeError('stray')))",
+    "a fetch without await": "fetch('http://127.0.0.1:1/')",
+  };
+  const IMPORTS =
+    "import { EventEmitter } from 'node:events'; const stray = Promise.withResolvers(); const free = Promise.withResolvers();";
 
-  it("by an exception of the module's own timer is not blamed on one of several calls", async () => {
+  it.each(Object.keys(STRAYS))("by %s is failed alone: other calls go on", async (name) => {
     const process = await serve(
       dispatcher(
-        "go.emit('now'); await hold();",
-        "import { EventEmitter } from 'node:events'; const go = new EventEmitter(); const own = setInterval(() => { if (globalThis.now) throw new Error('own'); }, 1); go.on('now', () => { globalThis.now = true; });",
+        `if (what === "free") { free.resolve(); return "freed"; } if (what === "wait") { await free.promise; return "waited"; }
+        if (what === "bad") { ${STRAYS[name]}; await hold(); }`,
+        IMPORTS,
       ),
       { concurrency: 4 },
     );
-    const answers = await Promise.all([process.call("hold"), process.call("x")]);
-    expect(answers.map(({ ended }) => ended)).toEqual(["cancelled", "cancelled"]);
-    expect(process.resident.own.stderr).toContain("Error: own");
+    const held = process.call("wait");
+    const bad = await process.call("bad");
+    expect([bad.status, resultOf(bad).type]).toEqual([
+      STATUS.exiting,
+      name.includes("fetch") ? "TypeError" : "RangeError",
+    ]);
+    // The daemon sends no more calls, but one may be on its way.
+    expect(resultOf(await process.call("free"))).toBe("freed");
+    expect([resultOf(await held), process.resident.own.stderr]).toEqual(["waited", ""]);
+  });
+
+  it.each(Object.keys(STRAYS))("by %s after its answer harms no call, and is told with its id", async (name) => {
+    for (const concurrency of [1, 4]) {
+      const process = await serve(
+        dispatcher(
+          `if (what === "bad") { setTimeout(() => { ${STRAYS[name]}; }, 5); return what; }
+           if (what === "next") await new Promise((resolve) => { globalThis.done = resolve; });
+           if (what === "done") globalThis.done();`,
+          IMPORTS,
+        ),
+        { concurrency, cleanup: false },
+      );
+      expect(resultOf(await process.call("bad", { invocation_id: "inv_bad" }))).toBe("bad");
+      const next = concurrency === 1 ? null : process.call("next");
+      const word = name.includes("fetch") ? "[TypeError: fetch failed] {\n" : "RangeError: stray\n    at ";
+      const told = `uncaught in invocation inv_bad, after its answer: ${word}`;
+      await eventually("the stray", () => process.resident.own.stderr.includes(told));
+      const done = await process.call("done");
+      if (next !== null) expect(resultOf(await next)).toBe("next");
+      else expect(resultOf(done)).toMatchObject({ type: "TypeError" });
+      expect(done.stderr).not.toContain("stray");
+    }
+  });
+
+  it("by an exception of the module's own timer is blamed on no call", async () => {
+    const process = await serve(
+      dispatcher(
+        "if (what === 'go') { go.emit('now'); return what; } await hold();",
+        "import { EventEmitter } from 'node:events'; const go = new EventEmitter(); const own = setInterval(() => { if (globalThis.now) { clearInterval(own); throw new Error('own'); } }, 1); go.on('now', () => { globalThis.now = true; });",
+      ),
+      { concurrency: 4 },
+    );
+    const held = process.call("hold");
+    expect(resultOf(await process.call("go"))).toBe("go");
+    await eventually("the error", () => process.resident.own.stderr.includes("of any call: Error: own"));
+    expect(resultOf(await process.call("go"))).toBe("go");
+    await process.resident.end();
+    expect((await held).ended).toBe("cancelled");
+  });
+
+  it("by process.exit after its answer is told", async () => {
+    const process = await serve(
+      dispatcher("if (what === 'bad') { setTimeout(() => process.exit(4), 20); return what; } await hold();"),
+      { cleanup: false, concurrency: 2 },
+    );
+    expect(resultOf(await process.call("bad", { invocation_id: "inv_bad" }))).toBe("bad");
+    expect((await process.call("hold")).ended).toBe("cancelled");
+    expect(process.resident.own.stderr).toBe("process.exit(4) in invocation inv_bad, after its answer\n");
   });
 
   it.each([

@@ -277,6 +277,20 @@ describe("loading", () => {
       "Error",
       "late",
     ],
+    [
+      "a stray rejection",
+      "a.mjs",
+      { "a.mjs": "Promise.reject(new RangeError('stray')); export default () => 1;" },
+      "RangeError",
+      "stray",
+    ],
+    [
+      "a stray tick",
+      "a.cjs",
+      { "a.cjs": "process.nextTick(() => { throw new RangeError('stray'); }); module.exports = () => 1;" },
+      "RangeError",
+      "stray",
+    ],
     ["process.exit", "a.mjs", { "a.mjs": "process.exit(4);" }, "ProcessExit", "exit code 4"],
   ])("answers NOT_LOADED for %s", async (_, handler, files, type, message) => {
     const process = await start(files, { handler });

@@ -55,8 +55,9 @@ interface Attacked {
 }
 
 const OOM = /^killed: out of memory \(limit 256 MiB\)$/;
-const BROKEN = /^the process of the instance closed descriptor 3, or wrote to it$/;
-const signal = (number: number) => new RegExp(`^the process of the instance was killed by signal ${number}(: |, without output$)`);
+const BROKEN = /^the process of the instance closed descriptor 3, or wrote to it(: |, without output$)/;
+const signal = (number: number) =>
+  new RegExp(`^the process of the instance was killed by signal ${number}(: |, without output$)`);
 const exit = (code: number) => new RegExp(`^the process of the instance exited with ${code}(: |, without output$)`);
 /** The kernel denies `ptrace` of minit and `chroot`; the filter of system calls knows no `mount`, `unshare` and `umount2`. */
 const [DENIED, UNKNOWN] = ["Operation not permitted", "Function not implemented"];
@@ -260,10 +261,10 @@ describe.each(ATTACKED)("in $runtime", ({ runtime, files, fields, attacks }) => 
 });
 
 describe("a code cache that its version poisons", () => {
-  const sigsegv = "the process of the instance was killed by signal 11";
+  const sigsegv = "the process of the instance was killed by signal 11, without output";
   it.each([
     ["crash at load", `cannot load the handler: ${sigsegv}`],
-    ["exit at load", "cannot load the handler: the process of the instance exited with 4"],
+    ["exit at load", "cannot load the handler: the process of the instance exited with 4, without output"],
     ["bomb at load", "cannot load the handler: killed: out of memory (limit 256 MiB)"],
     ["throw at load", "cannot load the handler: RangeError: poisoned"],
     ["crash at call", sigsegv],

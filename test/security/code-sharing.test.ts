@@ -58,7 +58,6 @@ describe("calls at the same time", () => {
 
   it.each([
     ["exit", /^ProcessExit: .* exit code 5$/, /^the process of the instance exited with 5(: |, without output$)/],
-    ["throw", /^RangeError: thrown$/, /^the process of the instance exited with 1: RangeError: thrown/],
     ["crash", /was killed by signal 6: /, /was killed by signal 6: /],
   ])("fail with the one that ends their process, and each says why: %s", async (what, own, others) => {
     await user.deploy(`ends-${what}`, { "index.mjs": NODE }, { ...NODEJS, ...SHARED });
@@ -100,6 +99,23 @@ describe("calls at the same time", () => {
     expect(next.instance_nonce).not.toBe(record.instance_nonce);
   });
 
+  it("go on beside one with an exception that nothing catches, and the next call gets another instance", async () => {
+    const code = `export const handler = (what) => {
+  if (what === "throw") setTimeout(() => { throw new RangeError("thrown"); });
+  return new Promise((resolve) => { if (what !== "throw") setTimeout(resolve, what, "done"); });
+};\n`;
+    await user.deploy("strays", { "index.mjs": code }, { ...NODEJS, ...SHARED });
+    const waiting = [user.invoke("strays", 1000), user.invoke("strays", 1100)];
+    const thrown = await user.invoke("strays", "throw");
+    expect(thrown).toMatchObject({ status: "failed", error_message: "RangeError: thrown" });
+    expect(await Promise.all(waiting)).toMatchObject(
+      Array(2).fill({ status: "success", result: "done", instance_nonce: thrown.instance_nonce }),
+    );
+    const next = await user.invoke("strays", 1);
+    expect(next).toMatchObject({ status: "success" });
+    expect(next.instance_nonce).not.toBe(thrown.instance_nonce);
+  });
+
   it("fail beside a process that ends by itself, whatever call was late in it before", async () => {
     const code = `
 export const handler = (what, { signal }) => {
@@ -113,7 +129,9 @@ export const handler = (what, { signal }) => {
     expect(late).toMatchObject({ status: "timeout" });
     expect(await waiting).toMatchObject({
       status: "failed",
-      error_message: "the process of the instance exited with 5, without output",
+      error_message: expect.stringMatching(
+        /^the process of the instance exited with 5: process\.exit\(5\) in invocation inv_\w+, after its answer$/,
+      ),
       instance_nonce: late.instance_nonce,
     });
   });

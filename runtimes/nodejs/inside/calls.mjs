@@ -120,12 +120,19 @@ export class Calls {
     return this.#inFlight.size === 0;
   }
 
-  /** The call that something belongs to: that of the asynchronous context, else the only one in flight. */
-  culprit() {
-    const own = this.#contexts.getStore();
-    if (own !== undefined && !own.isDone) return own;
-    if (own === undefined && this.#inFlight.size === 1) return this.#inFlight.values().next().value;
-    return null;
+  /** True if no other call is in flight beside one, nor on its way: also while the function is loaded. */
+  get isSequential() {
+    return this.#handler === null || this.#binding.concurrency === 1;
+  }
+
+  /** The call of the asynchronous context, which may have been answered; undefined: there is none. */
+  current() {
+    return this.#contexts.getStore();
+  }
+
+  /** The only call in flight, or null. */
+  sole() {
+    return this.#inFlight.size === 1 ? this.#inFlight.values().next().value : null;
   }
 
   /** Takes a request of envelope.ts. */
@@ -166,17 +173,25 @@ export class Calls {
       return;
     }
     this.#binding = call.head;
-    this.#bound = this.#contexts.run(call, load, call.head, cache, this.#directories);
+    this.#bound = this.#load(call, cache);
     try {
       const { handler, code_cache } = await this.#bound;
+      if (call.isDone) return;
       this.#onBound(call.head);
       this.#handler = handler;
-      if (!call.isDone) this.#finish(call, RETURNED, code_cache ?? "");
+      this.#finish(call, RETURNED, code_cache ?? "");
     } catch (error) {
       this.output.error(call, stackOf(error));
       this.#refusal = contentOf(error);
       if (!call.isDone) this.#finish(call, NOT_LOADED, this.#refusal);
     }
+  }
+
+  /** Resolves to what `load` does. A rejection that the module does not handle comes before that, and is the answer. */
+  async #load(call, cache) {
+    const loaded = await this.#contexts.run(call, load, call.head, cache, this.#directories);
+    await new Promise((resolve) => soon(resolve));
+    return loaded;
   }
 
   /** Runs a call after the bind. */
