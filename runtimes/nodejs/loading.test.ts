@@ -1,4 +1,5 @@
 /** How the runtime nodejs loads what compilers and people write, and what it shows of errors. */
+import { execFileSync } from "node:child_process";
 import { afterEach, describe, expect, it } from "vitest";
 import { NodejsProcess } from "../../test/support/nodejs-process.ts";
 import { resultOf } from "../../test/support/resident-requests.ts";
@@ -10,6 +11,12 @@ async function start(files: Readonly<Record<string, string>>, bind: Partial<Bind
   const process = await NodejsProcess.start(files, bind);
   started.push(process);
   return process;
+}
+
+/** A certificate of its own, as PEM. */
+function certificate(): { readonly cert: string } {
+  const words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout /dev/null -subj /CN=own -days 2";
+  return { cert: execFileSync("openssl", words.split(" "), { stdio: ["ignore", "pipe", "ignore"] }).toString() };
 }
 
 afterEach(async () => {
@@ -84,5 +91,67 @@ describe("the stack of an error", () => {
     expect(bound.status).toBe(STATUS.not_loaded);
     expect(bound.stderr).toMatch(/at inner \(file:.*index\.mjs/);
     expect(bound.stderr).not.toMatch(OWN);
+  });
+});
+
+describe("a variable that Node reads at its start", () => {
+  const bound = (code: string, more: Readonly<Record<string, string>>, files = {}) =>
+    start({ "index.mjs": code, ...files }, { environment: { PATH: process.env.PATH ?? "", ...more } });
+
+  it("NODE_OPTIONS loads modules first, and sets flags", async () => {
+    const code = `export const handler = () => [globalThis.early, Error.stackTraceLimit, process.noDeprecation, process.env.NODE_OPTIONS];`;
+    const NODE_OPTIONS = '-r ./one.cjs --import=two --import "./a b.mjs"  --stack_trace_limit=3 --no-deprecation';
+    const files = {
+      "one.cjs": "globalThis.early = ['one'];",
+      "node_modules/two/package.json": '{"exports":{"import":"./two.mjs","require":"./two.cjs"}}',
+      "node_modules/two/two.mjs": "globalThis.early.push('two');",
+      "node_modules/two/two.cjs": "globalThis.early.push('other');",
+      "a b.mjs": "await 1; globalThis.early.push('three');",
+    };
+    const one = await bound(code, { NODE_OPTIONS }, files);
+    expect(resultOf(await one.call())).toEqual([["one", "two", "three"], 3, true, NODE_OPTIONS]);
+  });
+
+  it("NODE_OPTIONS maps stacks to their sources", async () => {
+    const map = { version: 3, sources: ["own.ts"], names: [], mappings: "AAAA" };
+    const encoded = Buffer.from(JSON.stringify(map)).toString("base64");
+    const code = `export const handler = () => { throw new Error("no"); };\n//# sourceMappingURL=data:application/json;base64,${encoded}`;
+    const one = await bound(code, { NODE_OPTIONS: "--enable-source-maps" });
+    expect((await one.call()).stderr).toContain("own.ts:1");
+  });
+
+  it.each([["NODE_EXTRA_CA_CERTS"], ["NODE_OPTIONS"]])("%s with what does not exist is refused", async (name) => {
+    const one = await bound("export const handler = () => 1;", { [name]: "--import=./missing.mjs" });
+    expect((await one.bound).status).toBe(STATUS.not_loaded);
+  });
+
+  it("NODE_EXTRA_CA_CERTS adds certificates", async () => {
+    const code = `import { getCACertificates } from "node:tls";
+      export const handler = () => getCACertificates("default").length;`;
+    const plain = resultOf(await (await bound(code, {})).call());
+    const { cert } = certificate();
+    const one = await bound(code, { NODE_EXTRA_CA_CERTS: "own.pem" }, { "own.pem": cert });
+    expect(resultOf(await one.call())).toBe(plain + 1);
+    const none = await bound(code, { NODE_EXTRA_CA_CERTS: "own.pem" }, { "own.pem": "nothing" });
+    expect(resultOf(await none.bound)).toMatchObject({ type: "VariableNotSupported" });
+  });
+
+  it("NODE_PATH names folders of modules", async () => {
+    const files = { "index.cjs": "exports.handler = () => require('own');", "lib/own.js": "module.exports = 'own';" };
+    const one = await start(files, { handler: "index.cjs", environment: { NODE_PATH: "lib" } });
+    expect(resultOf(await one.call())).toBe("own");
+  });
+
+  it.each([
+    ["NODE_OPTIONS", "--no-such-flag", "has a flag that cannot be set: --no-such-flag"],
+    ["NODE_OPTIONS", "--inspect=0.0.0.0", "has a flag that cannot be set: --inspect"],
+    ["NODE_OPTIONS", "--max-old-space-size=64", "has --max-old-space-size: the heap follows memory_limit_mb"],
+    ["NODE_OPTIONS", "--import", "has --import without a value"],
+    ["NODE_DEBUG", "net", "is read when a process starts, and has no effect here"],
+  ])("%s=%s is refused", async (name, value, why) => {
+    const one = await bound("export const handler = () => 1;", { [name]: value });
+    const answer = await one.bound;
+    expect([answer.status, resultOf(answer).type]).toEqual([STATUS.not_loaded, "VariableNotSupported"]);
+    expect(resultOf(answer).message).toContain(`${name} ${why}`);
   });
 });

@@ -491,3 +491,31 @@ describe("the first line of a script", () => {
     await user.deploy("script", { run: script }, SHELL);
   });
 });
+
+describe("a variable that is read when a process starts", () => {
+  it("has its effect in python3", async () => {
+    const code = "import warnings\ndef handler(payload, context): warnings.warn(str(hash('a')))";
+    const hashes = await Promise.all(
+      ["one", "two"].map(async (name) => {
+        const environment = { PYTHONHASHSEED: "7", PYTHONWARNINGS: "error" };
+        await user.deploy(`hash-${name}`, { "main.py": code }, { ...PYTHON3, environment, min_instances: 1 });
+        return (await user.invoke(`hash-${name}`)).error_message;
+      }),
+    );
+    expect(hashes).toEqual([hashes[0], hashes[0]]);
+    expect(hashes[0]).toMatch(/^UserWarning: -?\d+$/);
+  });
+
+  it("has its effect in nodejs, or its deployment is refused", async () => {
+    const files = {
+      "index.mjs": "export const handler = () => globalThis.early;",
+      "early.mjs": "globalThis.early = 1;",
+    };
+    const fields = (NODE_OPTIONS: string) => ({ ...NODEJS, environment: { NODE_OPTIONS } });
+    await user.deploy("options", files, fields("--import ./early.mjs"));
+    expect(await user.invoke("options")).toMatchObject({ status: "success", result: 1 });
+    const { status, body } = await user.tryDeploy("options", files, fields("--inspect"));
+    expect([status, body.error_code]).toEqual([400, "HANDLER_FAILED"]);
+    expect(body.error).toContain("VariableNotSupported: NODE_OPTIONS has a flag that cannot be set: --inspect");
+  });
+});

@@ -5,6 +5,7 @@ import { pathToFileURL } from "node:url";
 import { withCallback } from "./callback.mjs";
 import { loadCompiled } from "./compiled.mjs";
 import { RuntimeError } from "./errors.mjs";
+import { startAs } from "./start-variables.mjs";
 
 const DEFAULT_EXPORTS = ["default", "handler"];
 const NAMES_LENGTH_MAX = 1024;
@@ -85,6 +86,8 @@ export async function load(head, cache, { code_directory, scratch }) {
   process.chdir(head.working_directory);
   const path = resolve(code_directory, file);
   assertFile(path, file);
+  const started = startAs(head.environment);
+  if (started !== null) await started;
   process.argv = [process.execPath, path];
   const options = { isWanted: head.code_cache === true, parent: scratch, memory_limit_mb: head.memory_limit_mb };
   const { loaded, made } = await loadCompiled(() => imported(path, head, code_directory), cache, options);

@@ -11,7 +11,7 @@ from _hearth.wire import FD, NOT_LOADED, RETURNED, Call, Requests, Wire
 _IDLE_MS = 200
 
 
-def main(code):
+def main(code, unread=None):
     gc.disable()
     os.set_blocking(FD, True)
     os.set_inheritable(FD, False)
@@ -20,20 +20,24 @@ def main(code):
     wire = Wire()
     os.register_at_fork(after_in_child=wire.leave)
     output.install(wire)
-    import _hearth.function, _hearth.sequential  # With all that each function needs, before there is one.
+    import _hearth.function, _hearth.renewal, _hearth.sequential  # With all that each function needs, before there is one.
     from _hearth.content import split
 
     gc.freeze()
     gc.enable()
-    wire.open()
-    _prepare()
     requests = Requests()
     ready = []
+    if unread is None:
+        wire.open()
+        _prepare()
+    else:
+        ready = requests.take(_hearth.renewal.take_unread(unread))
     while not ready:
         ready = requests.read()
     (id, content), *ready = ready
     head, _ = split(content)
-    function, answer = _bind(wire, Call(id), head, code)
+    begin = (lambda: None) if unread is not None else lambda: _renew(head, requests, [(id, content), *ready])
+    function, answer = _bind(wire, Call(id), head, code, begin)
     if function is None:
         _refuse_calls(wire, requests, ready, answer)
     _serving(function)(function, wire, requests, ready)
@@ -57,7 +61,14 @@ def _prepare():
     gc.enable()
 
 
-def _bind(wire, call, head, code):
+def _renew(head, requests, ready):
+    from _hearth import renewal
+
+    if renewal.reads_at_start(head["environment"]):
+        renewal.renew(head, requests.unread(ready))
+
+
+def _bind(wire, call, head, code, begin):
     """Answers the bind. Returns the function, or None and the content of the answer."""
     from _hearth.content import error_of, print_error
     from _hearth.function import Function
@@ -65,6 +76,7 @@ def _bind(wire, call, head, code):
     wire.sole = call
     answer = b""
     try:
+        begin()
         function = Function(head, code)
         function.load()
     except BaseException as error:

@@ -70,9 +70,17 @@ class Requests:
             length, type, id, flags, _ = _BEGIN_HEAD.unpack_from(data)
             if length + 4 == len(data) and type == BEGIN and not flags & _MORE:
                 return [(id, data[17:])]
-        return self._take(self._left + data)
+        return self.take(self._left + data)
 
-    def _take(self, data):
+    def unread(self, ready):
+        """Returns the frames of complete requests, and of all behind them."""
+        begun = [(id, 0, content) for id, content in ready]
+        begun += [(id, _MORE, b"".join(parts)) for id, parts in self._parts.items()]
+        frames = [_BEGIN_HEAD.pack(13 + len(content), BEGIN, id, flags, 0) + content for id, flags, content in begun]
+        return b"".join([*frames, self._left])
+
+    def take(self, data):
+        """Returns the requests that bytes complete, and keeps the rest."""
         whole = []
         at = 0
         while len(data) - at >= 9:
