@@ -155,3 +155,58 @@ describe("a variable that Node reads at its start", () => {
     expect(resultOf(answer).message).toContain(`${name} ${why}`);
   });
 });
+
+describe("TypeScript that is more than types", () => {
+  const PARTS = `enum Color { Red, Blue = 5 }
+namespace Own { export const three = 3; }
+class Pair { constructor(private readonly one: number, public two = 2) {} get sum(): number { return this.one + this.two; } }
+`;
+  const VALUE = "[Color.Blue, Own.three, new Pair(1).sum]";
+
+  it.each([
+    ["index.ts", `${PARTS}export function handler() { return ${VALUE}; }`, {}],
+    ["index.mts", `${PARTS}export default () => ${VALUE};`, {}],
+    ["index.cts", `${PARTS}exports.handler = () => ${VALUE};`, {}],
+    ["index.ts", `${PARTS}export = { handler: () => ${VALUE} };`, {}],
+    [
+      "index.ts",
+      `import { parts } from "./parts.ts"; export const handler = () => parts;`,
+      { "parts.ts": `${PARTS}export const parts = ${VALUE};` },
+    ],
+    [
+      "index.ts",
+      `import parts = require("./parts.ts"); export = { handler: () => parts };`,
+      { "package.json": '{"type":"commonjs"}', "parts.ts": `${PARTS}module.exports = ${VALUE};` },
+    ],
+    [
+      "index.ts",
+      `import { parts } from "./parts.ts"; export const handler = () => parts;`,
+      { "package.json": '{"type":"module"}', "parts.ts": `${PARTS}export const parts = ${VALUE};` },
+    ],
+  ])("is compiled: %s %#", async (file, code, more) => {
+    const process = await start({ [file]: code, ...more } as Record<string, string>, { handler: file });
+    const bound = await process.bound;
+    expect([bound.status, bound.stderr]).toEqual([STATUS.returned, ""]);
+    const answer = await process.call();
+    expect([resultOf(answer), answer.stderr]).toEqual([[5, 3, 3], ""]);
+  });
+
+  it("names places of the source", async () => {
+    const code = `${PARTS}\n\nexport function handler(): never {\n  throw new Error(String(Color.Red));\n}`;
+    const process = await start({ "index.ts": code }, { handler: "index.ts" });
+    expect((await process.call()).stderr).toMatch(/at handler \(.*index\.ts:7:9\)/);
+  });
+
+  it("is left to Node where it has types alone, whatever its strings say", async () => {
+    const code = 'export const handler = (a: string): string => a + " enum Color { } namespace a { ";';
+    const process = await start({ "index.ts": code }, { handler: "index.ts" });
+    expect(resultOf(await process.call("x"))).toBe("x enum Color { } namespace a { ");
+  });
+
+  it("with a syntax error names its place", async () => {
+    const process = await start({ "index.ts": `${PARTS}export const handler = ( => 1;` }, { handler: "index.ts" });
+    const bound = await process.bound;
+    expect(bound.status).toBe(STATUS.not_loaded);
+    expect(resultOf(bound).message).toMatch(/\(index\.ts, line 4\)$/);
+  });
+});

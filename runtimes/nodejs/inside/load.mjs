@@ -6,9 +6,11 @@ import { withCallback } from "./callback.mjs";
 import { loadCompiled } from "./compiled.mjs";
 import { RuntimeError } from "./errors.mjs";
 import { startAs } from "./start-variables.mjs";
+import { compileTypeScript } from "./typescript.mjs";
 
 const DEFAULT_EXPORTS = ["default", "handler"];
 const NAMES_LENGTH_MAX = 1024;
+const TYPESCRIPT = /\.[mc]?ts$/u;
 
 function setEnvironment(environment) {
   for (const name of Object.keys(process.env)) delete process.env[name];
@@ -86,6 +88,7 @@ export async function load(head, cache, { code_directory, scratch }) {
   process.chdir(head.working_directory);
   const path = resolve(code_directory, file);
   assertFile(path, file);
+  if (TYPESCRIPT.test(file)) compileTypeScript();
   const started = startAs(head.environment);
   if (started !== null) await started;
   process.argv = [process.execPath, path];

@@ -10,8 +10,8 @@ import { stripVTControlCharacters } from "node:util";
 /** Memory limit of a function below which there is no room for a second process. */
 const MEMORY_LIMIT_MB_MIN = 192;
 const TIMEOUT_MS = 5000;
-/** `file:///function/index.mjs:3`, the line, and a mark below it; line and mark are empty behind the end of the file. */
-const PLACE = /^(?:file:\/\/)?(?<file>\/[^\n]*):(?<line>\d+)\n(?:[^\n]*\n[ \t]*\^+[ \t]*$|\n[ \t]*$)/mu;
+/** `file:///function/index.mjs:3`, the line, after others in TypeScript, and a mark below it; line and mark are empty behind the end of the file. */
+const PLACE = /^(?:file:\/\/)?(?<file>\/[^\n]*):(?<line>\d+)\n(?:(?:[^\n]*\n){1,3}?[ \t]*\^+[ \t]*$|\n[ \t]*$)/mu;
 
 function findPlace(error, path, memory_limit_mb) {
   const own = PLACE.exec(String(error.stack));
