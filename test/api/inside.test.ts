@@ -1,10 +1,13 @@
 /** What programs find inside of containers and instances: errors of refused calls, limits, names, files of /etc. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { LIMITS } from "../../src/base/limits.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, NOTHING_LEFT } from "../support/daemon.ts";
+import { SnapshotUser } from "../support/snapshots.ts";
 
 const daemon = new Daemon();
 const containers = new ContainerUser(daemon);
+const snapshots = new SnapshotUser(daemon);
 
 beforeAll(() => daemon.start({ HEARTH_CELLS: "0" }));
 afterAll(async () => {
@@ -12,6 +15,15 @@ afterAll(async () => {
   expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
   await daemon.dispose();
 });
+
+/** Stops and starts a container. Resolves to its record. */
+async function again(id: string) {
+  for (const verb of ["stop", "start"]) {
+    const { status, body } = await daemon.call("POST", `/api/containers/${id}/${verb}?execution=sync`, {});
+    expect([verb, status, body.error]).toEqual([verb, 200, undefined]);
+  }
+  return containers.until(id, "runs again", (record) => record.state === "running");
+}
 
 const KINDS = [
   { name: "plain", fields: {} },
@@ -97,18 +109,56 @@ for name, kind in ${JSON.stringify(asked)}.items():
     expect(out.trim().split("\n")).toEqual(lines);
   });
 
-  it("localhost has both addresses, and eth0 no IPv6", async () => {
+  it("localhost is one address, ::1 works, and eth0 has no IPv6", async () => {
     const out = await python(`import socket
-for family, kind, _, _, address in socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM):
+found = [at for flags in (0, socket.AI_ADDRCONFIG) for at in socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM, flags=flags)]
+found += socket.getaddrinfo("::1", 0, type=socket.SOCK_STREAM) + socket.getaddrinfo("ip6-localhost", 0, type=socket.SOCK_STREAM)
+for family, kind, _, _, address in found:
     server = socket.socket(family, kind); server.bind(address); server.listen()
     client = socket.create_connection(server.getsockname()[:2], 5)
     print(server.getsockname()[0], client.getpeername()[0])
 print([line.split()[-1] for line in open("/proc/net/if_inet6")])`);
-    expect(out.trim().split("\n").sort()).toEqual(["127.0.0.1 127.0.0.1", "::1 ::1", "['lo']"]);
+    expect(out.trim().split("\n")).toEqual([
+      ...Array(2).fill("127.0.0.1 127.0.0.1"),
+      ...Array(2).fill("::1 ::1"),
+      "['lo']",
+    ]);
   });
 
   it("echo requests need no capability, and no raw socket can be had", async () => {
     expect(await python(ECHO)).toBe("0\nEPERM\nEPERM\n");
+  });
+
+  it("files of /etc are its own to write, and anew after a start", async () => {
+    const files = ["hosts", "hostname", "resolv.conf"];
+    const read = () =>
+      containers.shell(state.id, "cd /etc; cat hosts hostname resolv.conf; ls -ln hosts hostname resolv.conf");
+    const before = await read();
+    expect(before).toContain(`\n${name}\n`);
+    expect(before.match(/^-rw-r--r-- 1 0 0 /gm)).toHaveLength(3);
+    for (const file of files)
+      await containers.shell(state.id, `echo 127.0.0.1 mine >> /etc/${file}; chmod 600 /etc/${file}`);
+    expect(
+      await containers.shell(state.id, "getent hosts mine; tail -qn 1 /etc/hosts /etc/hostname /etc/resolv.conf"),
+    ).toBe("127.0.0.1       mine\n127.0.0.1 mine\n127.0.0.1 mine\n127.0.0.1 mine\n");
+    const { ip_address } = await again(state.id);
+    const after = await read();
+    expect(after).not.toContain("mine");
+    expect(after).toContain(`${ip_address}\t${name}\n`);
+    expect(after.match(/^-rw-r--r-- 1 0 0 /gm)).toHaveLength(3);
+  });
+
+  it("files of /etc are bounded, and full ones keep it from nothing", async () => {
+    const filled = await containers.shell(
+      state.id,
+      "for file in hosts hostname resolv.conf; do head -c 100000000 /dev/zero >> /etc/$file; done 2>/dev/null; cat /etc/hosts /etc/hostname /etc/resolv.conf | wc -c",
+    );
+    expect(Number(filled)).toBeGreaterThan(1_000_000);
+    expect(Number(filled)).toBeLessThanOrEqual(LIMITS.log_disk_mb * 1024 * 1024);
+    await again(state.id);
+    expect(await containers.shell(state.id, "cat /etc/hosts /etc/hostname")).toMatch(
+      new RegExp(`^127.0.0.1\tlocalhost\n[^]*\n${name}\n$`),
+    );
   });
 
   it("its own limits are at /sys/fs/cgroup, and nothing of others", async () => {
@@ -141,6 +191,22 @@ print([line.split()[-1] for line in open("/proc/net/if_inet6")])`);
     const out = await python(ATTACKS);
     expect(out).toBe("end\n");
   });
+});
+
+it("files of /etc are no part of copies, and only root writes them", async () => {
+  const { container_id } = await containers.create({ name: "copied" });
+  await containers.shell(container_id, "for file in hosts hostname resolv.conf; do echo mine > /etc/$file; done");
+  await snapshots.fork(container_id, { name: "copy", resume_policy: "immediate" });
+  const copy = (await containers.get("copy")).container_id;
+  await containers.until(copy, "runs", (record) => record.state === "running");
+  expect(await containers.shell(copy, "cat /etc/hosts /etc/hostname /etc/resolv.conf")).not.toContain("mine");
+  const { container_id: other } = await containers.create({ name: "other-user", user: "1234:55" });
+  const { container_id: fixed } = await containers.create({ name: "read-only", read_only_root: true });
+  const write =
+    "for file in hosts hostname resolv.conf; do echo mine >> /etc/$file && echo wrote; done 2>/dev/null; echo end";
+  expect(await containers.shell(other, write)).toBe("end\n");
+  expect(await containers.shell(fixed, write)).toBe("end\n");
+  await containers.delete(container_id, copy, other, fixed);
 });
 
 it("echo requests are any user's, and of function instances too", async () => {

@@ -9,7 +9,7 @@ import type { ContainerSpec } from "../../src/engine/ports.ts";
 
 const at = (destination: string): OciMount => ({ destination, type: "bind", source: "/x", options: [] });
 const PLACEMENT: Placement = {
-  ...{ run: "a.1", image_id: "i", rootfs: "/r", minit: "/m", resolv_conf: "/c", slot_index: 0, address: "10.42.0.2" },
+  ...{ run: "a.1", image_id: "i", rootfs: "/r", minit: "/m", etc: "/e", slot_index: 0 },
   ...{
     netns: "/n",
     user: null,
@@ -27,7 +27,7 @@ const PLACEMENT: Placement = {
 function destinations(mounts: readonly string[], more: Partial<ContainerSpec> = {}): string[] {
   const placed = { ...PLACEMENT, mounts: mounts.map((target) => ({ source: "/v", target })) };
   const volumes = mounts.map((target) => ({ id: "v", target }));
-  const config = containerConfig({ ...bareSpec("a"), volumes, ...more }, placed, "/b") as { mounts: OciMount[] };
+  const config = containerConfig({ ...bareSpec("a"), volumes, ...more }, placed) as { mounts: OciMount[] };
   return config.mounts.map(({ destination }) => destination);
 }
 

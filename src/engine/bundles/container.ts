@@ -18,6 +18,7 @@ import { GPUS_ANNOTATION, type GpuNote, type PlacedGpus } from "../gpu/edits.ts"
 import { containerPolicyOf, type NetworkPolicy, OPEN_POLICY } from "../network/rules.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { ContainerSpec } from "../ports/containers.ts";
+import { etcMounts } from "./etc-files.ts";
 import { gpuAnnotation, gpuDevices, gpuMounts, rootAndHooks } from "./gpus.ts";
 import { groupMounts, type VisibleGroups } from "./group-mounts.ts";
 import {
@@ -87,11 +88,11 @@ export interface Placement {
   /** Id of the image that is mounted at `rootfs`. */
   readonly image_id: string;
   readonly rootfs: string;
-  /** The minit binary and resolv.conf on the host. */
+  /** The minit binary on the host. */
   readonly minit: string;
-  readonly resolv_conf: string;
+  /** Directory of its own files of /etc, as the launcher sees it. */
+  readonly etc: string;
   readonly slot_index: number;
-  readonly address: string;
   /** Path of a ready network namespace. */
   readonly netns: string;
   /** User namespace that owns `netns`: the container joins it, and volumes show its ids. Null for none. */
@@ -137,17 +138,13 @@ export function bareSpec(id: string): ContainerSpec {
   };
 }
 
-/** Writes the configuration and the small files that it mounts. */
-export function writeContainerFiles(bundle: string, spec: ContainerSpec, placement: Placement): void {
+export function writeContainerConfig(bundle: string, spec: ContainerSpec, placement: Placement): void {
   mkdirSync(bundle, { recursive: true, mode: 0o700 });
-  const hostname = hostnameOf(spec.name);
-  writeFileSync(`${bundle}/hosts`, `127.0.0.1\tlocalhost\n::1\tlocalhost\n${placement.address}\t${hostname}\n`);
-  writeFileSync(`${bundle}/hostname`, `${hostname}\n`);
-  writeFileSync(`${bundle}/config.json`, JSON.stringify(containerConfig(spec, placement, bundle)));
+  writeFileSync(`${bundle}/config.json`, JSON.stringify(containerConfig(spec, placement)));
 }
 
 /** `config.json` of an API container (OCI runtime specification 1.0). */
-export function containerConfig(spec: ContainerSpec, placement: Placement, bundle: string): object {
+export function containerConfig(spec: ContainerSpec, placement: Placement): object {
   const { strict, read_only_root } = spec;
   const { filter, user, gpus } = placement;
   const bytes = spec.memory_limit_mb * 1024 * 1024;
@@ -180,7 +177,7 @@ export function containerConfig(spec: ContainerSpec, placement: Placement, bundl
       noNewPrivileges: strict,
       oomScoreAdj: 500,
     },
-    mounts: mountsOf(spec, placement, bundle),
+    mounts: mountsOf(spec, placement),
     linux: {
       cgroupsPath: placement.cgroup,
       namespaces: [...namespaces(placement.netns), ...(user === null ? [] : [{ type: "user", path: user.path }])],
@@ -229,8 +226,8 @@ export function targetsOf(spec: ContainerSpec): readonly string[] {
   return [...spec.volumes.map(({ target }) => target), ...memoryMounts(spec).map(({ destination }) => destination)];
 }
 
-function mountsOf(spec: ContainerSpec, placement: Placement, bundle: string): readonly OciMount[] {
-  const { user, gpus, socket, mounts, minit, resolv_conf, visible_groups, cgroup } = placement;
+function mountsOf(spec: ContainerSpec, placement: Placement): readonly OciMount[] {
+  const { user, gpus, socket, mounts, minit, etc, visible_groups, cgroup } = placement;
   return arrangeMounts({
     kernel: [
       ...kernelMounts(LIMITS.tmpfs_mb),
@@ -239,9 +236,7 @@ function mountsOf(spec: ContainerSpec, placement: Placement, bundle: string): re
     ],
     memory: memoryMounts(spec),
     files: [
-      bind(resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
-      bind(`${bundle}/hosts`, "/etc/hosts", "ro", "noexec"),
-      bind(`${bundle}/hostname`, "/etc/hostname", "ro", "noexec"),
+      ...etcMounts(etc, spec.read_only_root),
       ...(socket === null ? [] : [bind(socket.source, socket.target, "ro", "noexec")]),
     ],
     owned: mounts.map(({ source, target }) => bind(source, target, "rw", ...(user === null ? [] : ["idmap"]))),

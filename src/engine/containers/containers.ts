@@ -347,7 +347,7 @@ export class LocalContainers implements Containers {
       // Idempotent: what was made just before a power cut may be lost.
       await together(
         this.#host.storage.create("containers", id, spec.disk_limit_mb, spec.tenant_id),
-        this.#files.prepare(id),
+        this.#files.prepare(spec, slot),
       );
       this.#host.network.attribute(slot, spec.tenant_id);
       const below = slot.user === null ? { lower } : { lower, user: slot.user };

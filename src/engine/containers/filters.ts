@@ -1,6 +1,8 @@
 /** The system-call filters of API containers, one for each set of capabilities, compiled at the first start of its kind. */
 
-import { bareSpec, containerConfig, writeContainerFiles } from "../bundles/container.ts";
+import { writeFileSync } from "node:fs";
+import { bareSpec, containerConfig } from "../bundles/container.ts";
+import { ETC_FILES } from "../bundles/etc-files.ts";
 import type { EngineHost } from "../host/host.ts";
 import type { Filter } from "../oci/filters.ts";
 
@@ -32,7 +34,7 @@ export class ContainerFilters {
   }
 
   async #make(capabilities: readonly string[]): Promise<Filter> {
-    const { filters, images, options, resolv_conf, visible_groups } = this.#host;
+    const { filters, images, options, visible_groups } = this.#host;
     if (!filters.areKept) return filters.rules(capabilities);
     const kept = filters.kept(capabilities);
     if (kept !== null) return kept;
@@ -44,9 +46,8 @@ export class ContainerFilters {
         image_id: "",
         rootfs: path,
         minit: options.minit,
-        resolv_conf,
+        etc: bundle,
         slot_index: slot.index,
-        address: slot.address,
         netns: slot.netns,
         user: null,
         cgroup,
@@ -57,8 +58,8 @@ export class ContainerFilters {
         socket: null,
         gpus: null,
       };
-      writeContainerFiles(bundle, spec, placement);
-      return containerConfig(spec, placement, bundle);
+      for (const name of ETC_FILES) writeFileSync(`${bundle}/${name}`, "");
+      return containerConfig(spec, placement);
     });
   }
 }

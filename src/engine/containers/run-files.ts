@@ -1,20 +1,25 @@
 /**
- * Files that the first process of a container writes on this machine: the segments of its log and its exit record. They
- * outlive the daemon and the container's runs.
+ * Files on this machine that a container writes: the segments of its log and its exit record, by its first process, and its own
+ * files of /etc. The former outlive the daemon and the container's runs.
  *
  * F1. They lie in a subvolume of their own in the storage pool, whose quota bounds them. The first process has them open for
  *     writing and belongs to the container: the kernel holds the bound, not the program.
  * F2. Readers take a bounded number of bytes, on the thread pool of libuv.
  */
 import { existsSync } from "node:fs";
-import { copyFile, mkdir, readdir, rm, stat, truncate } from "node:fs/promises";
+import { chown, copyFile, mkdir, readdir, readFile, rm, stat, truncate, writeFile } from "node:fs/promises";
+import { hostnameOf } from "../../base/container-environment.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { ETC_FILES, etcFiles } from "../bundles/etc-files.ts";
 import type { EngineHost } from "../host/host.ts";
-import type { ContainerLog, ExitRecord } from "../ports/containers.ts";
+import type { NetworkSlot } from "../network/network.ts";
+import type { ContainerLog, ContainerSpec, ExitRecord } from "../ports/containers.ts";
 import { readExitRecord, SegmentedLog } from "./log.ts";
 
 const KIND = "logs";
 const EXIT = "exit";
+/** include/uapi/asm-generic/errno.h; Node has no name for it. */
+const EDQUOT = 122;
 const SEGMENTS = Array.from({ length: LIMITS.log_segments }, (_, i) => `log.${i}`);
 
 export class RunFiles {
@@ -25,16 +30,46 @@ export class RunFiles {
   }
 
   /**
-   * Makes the place of the files before a run, and empties the exit record of the last one. Files that are larger than minit
-   * makes them are removed with all others: a run could not write into a full place. Rejects with CAPACITY_FULL.
+   * Makes the place of the files before a run, empties the exit record of the last one and writes the files of /etc for this one. Files
+   * that are larger than minit makes them are removed with all others: a run could not write into a full place. One that the
+   * container has filled by way of /etc gets a little more room meanwhile. Rejects with CAPACITY_FULL.
    */
-  async prepare(id: string): Promise<void> {
+  async prepare(spec: ContainerSpec, slot: NetworkSlot): Promise<void> {
+    const { id } = spec;
     const { storage } = this.#host;
     if (await this.#isOversized(id)) await this.forget(id);
     if (!existsSync(this.#inPool(id))) await storage.create(KIND, id, LIMITS.log_disk_mb);
     await this.#bring(id);
-    // Not removed: a new file needs room.
-    await truncate(`${this.#inPool(id)}/${EXIT}`).catch(unlessMissing);
+    const write = async () => {
+      // Not removed: a new file needs room.
+      await truncate(`${this.#inPool(id)}/${EXIT}`).catch(unlessMissing);
+      await this.#writeEtc(spec, slot);
+    };
+    await write().catch(async (error: NodeJS.ErrnoException) => {
+      if (error.errno !== -EDQUOT) throw error;
+      await storage.setLimit(KIND, id, LIMITS.log_disk_mb + LIMITS.root_room_mb);
+      await write().finally(() => storage.setLimit(KIND, id, LIMITS.log_disk_mb));
+    });
+  }
+
+  /** The directory of its files of /etc, as the launcher sees it. */
+  etc(id: string): string {
+    return this.#host.storage.subvolume(KIND, id);
+  }
+
+  /** What the container wrote into them or made of them in its last run goes, its attributes and rights too. */
+  async #writeEtc({ id, name, network, dns }: ContainerSpec, { address, user }: NetworkSlot): Promise<void> {
+    const { resolv_conf, member_resolv_conf } = this.#host;
+    const resolv = await readFile(network === null && !dns ? resolv_conf : member_resolv_conf, "utf8");
+    const texts = etcFiles(hostnameOf(name), address, resolv);
+    const root = user?.first_id ?? 0;
+    for (const file of ETC_FILES) {
+      const path = `${this.#inPool(id)}/${file}`;
+      await truncate(path).catch(unlessMissing);
+      await rm(path, { force: true });
+      await writeFile(path, texts[file], { mode: 0o644 });
+      if (root !== 0) await chown(path, root, root);
+    }
   }
 
   /** Paths that the launcher opens for the first process: the segments in their order, then the exit record. */

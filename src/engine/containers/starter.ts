@@ -162,19 +162,18 @@ export class ContainerStarter {
   }
 
   #placement(
-    { volumes, network, dns }: ContainerSpec,
+    { id, volumes }: ContainerSpec,
     run: string,
     { image, rootfs, slot, filter, gpus, socket }: StartParts,
   ): Placement {
-    const { options, resolv_conf, member_resolv_conf, tenants, groups, visible_groups, storage } = this.#host;
+    const { options, tenants, groups, visible_groups, storage } = this.#host;
     return {
       run,
       image_id: image.id,
       rootfs,
       minit: options.minit,
-      resolv_conf: network === null && !dns ? resolv_conf : member_resolv_conf,
+      etc: this.#files.etc(id),
       slot_index: slot.index,
-      address: slot.address,
       netns: slot.netns,
       user: slot.user,
       cgroup: tenants.path(run),

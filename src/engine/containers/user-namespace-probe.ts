@@ -5,7 +5,7 @@
 import { readFileSync } from "node:fs";
 import { AppError, errorText } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { bareSpec, writeContainerFiles } from "../bundles/container.ts";
+import { bareSpec, writeContainerConfig } from "../bundles/container.ts";
 import { remainsOf } from "../host/adoption.ts";
 import type { EngineHost } from "../host/host.ts";
 import type { MountedImage } from "../images/image-store.ts";
@@ -42,7 +42,7 @@ export async function probeUserNamespaces(
     if (slot.user === null) throw new AppError("INTERNAL", host.users.info.reason ?? "no user namespace created");
     await storage.remove("containers", PROBE);
     await storage.create("containers", PROBE, null);
-    await files.prepare(PROBE);
+    await files.prepare(bareSpec(PROBE), slot);
     const { layers: lower, reference } = image;
     if (lower.length === 0) throw new AppError("START_FAILED", `unknown layers of ${reference}`);
     const rootfs = await starter.mount(await host.launcher(), PROBE, { lower, user: slot.user });
@@ -69,7 +69,7 @@ async function start({ host, starter }: ProbeParts, run: string, taken: StartPar
   const { command, version } = host.runtime;
   const { clock } = host.options;
   const mounts = [{ source: host.storage.subvolume("containers", PROBE), target: VOLUME }];
-  writeContainerFiles(bundle, spec, { ...placement, mounts });
+  writeContainerConfig(bundle, spec, { ...placement, mounts });
   const runtime = new OciRuntime(() => host.launcher(), command, version, host.containers.runtime);
   await runtime.run(run, bundle, handover, LIMITS.start_timeout_ms);
   const control = await ControlConnection.connect(handover.listen_path, LIMITS.start_timeout_ms, clock);

@@ -8,7 +8,7 @@ import { workerData } from "piscina";
 import { sleep, systemClock } from "../../base/clock.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { type Placement, writeContainerFiles } from "../bundles/container.ts";
+import { type Placement, writeContainerConfig } from "../bundles/container.ts";
 import { type InstanceSpec, instanceConfig } from "../bundles/instance.ts";
 import { containerProcesses, groupProcesses, groupsIn, hierarchies } from "../kernel/control-groups.ts";
 import { readProcesses } from "../kernel/stats.ts";
@@ -83,7 +83,7 @@ export async function start(task: StartTask & LauncherNote): Promise<{ rootfs_ms
 /** Starts an API container. After a rejection call `remove`. */
 export async function startContainer(task: StartContainerTask & LauncherNote): Promise<void> {
   const { spec, placement, bundle, runtime_root, handover, launcher_pid } = task;
-  writeContainerFiles(bundle, spec, placement);
+  writeContainerConfig(bundle, spec, placement);
   failpoint("containers.start.bundle");
   await runtime(runtime_root, launcher_pid).run(placement.run, bundle, handover, LIMITS.start_timeout_ms);
   failpoint("containers.start.spawned");
