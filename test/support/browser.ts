@@ -29,13 +29,8 @@ export function openBrowser(): Promise<Browser> {
 }
 
 /** A tab with a session of its own at an address of the page; nobody is signed in. */
-export async function openTab(
-  browser: Browser,
-  url: string,
-  size = { width: 1280, height: 800 },
-  deviceScaleFactor = 1,
-): Promise<Tab> {
-  const context = await browser.newContext({ viewport: size, deviceScaleFactor, colorScheme: "light" });
+export async function openTab(browser: Browser, url: string, size = { width: 1280, height: 800 }): Promise<Tab> {
+  const context = await browser.newContext({ viewport: size, colorScheme: "light" });
   context.setDefaultTimeout(10_000);
   const page = await context.newPage();
   const tab: Tab = { page, errors: [], requests: [] };
