@@ -204,6 +204,9 @@ describe("a container on the page", () => {
     const left = (await daemon.call("GET", `/api/containers/${container_id}/processes`)).body.processes;
     expect(left.map(({ command }: { command: string }) => command)).not.toContain("sleep 2000");
     await card(page, "Now").getByText("of a core").waitFor();
+    const numbers = card(page, "Now").locator(".facts > div").filter({ hasText: "Processes" }).locator("dd");
+    expect(await numbers.textContent()).toBe(String(left.length));
+    expect(await processes.textContent()).not.toContain("/dev/init");
     // The first process has no signal of its own.
     expect(await processes.getByRole("button").count()).toBe(left.length - 1);
   });

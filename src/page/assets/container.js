@@ -21,7 +21,7 @@ import { unlessRefused, untilDeleted } from "./view.js";
 import { badge, card, crumbs, facts, problem, recordButtons } from "./widgets.js";
 
 /** @import { Context, Removal, View } from "./view.js" */
-/** @import { ContainerMetrics, ContainerProcess, ContainerRecord, ServiceRecord, SnapshotRecord } from "../wire.ts" */
+/** @import { ContainerMetrics, ContainerRecord, ProcessList, ServiceRecord, SnapshotRecord } from "../wire.ts" */
 
 /** @param {string | null} iso @param {string} none */
 const moment = (iso, none) => (iso === null ? none : dateTime(epochSeconds(iso)));
@@ -260,7 +260,7 @@ export function containerView(context, id) {
 
   /** @typedef {{ snapshots: readonly SnapshotRecord[], next_cursor: string | null }} Taken */
   /** @typedef {{ services: readonly ServiceRecord[], next_cursor: string | null }} Listed */
-  /** @param {ContainerRecord} record @param {ContainerMetrics | null} metrics @param {readonly ContainerProcess[] | null} running @param {Listed | null} listed @param {Taken | null} taken */
+  /** @param {ContainerRecord} record @param {ContainerMetrics | null} metrics @param {ProcessList | null} running @param {Listed | null} listed @param {Taken | null} taken */
   const draw = (record, metrics, running, listed, taken) => {
     shown = record;
     show(loading, false);
@@ -268,8 +268,8 @@ export function containerView(context, id) {
     about.update(record);
     run.update(record);
     network.update(record);
-    usage.update(metrics, running?.length ?? null);
-    processes.update(running ?? []);
+    usage.update(metrics, running);
+    processes.update(running?.processes ?? []);
     services.update(listed);
     snapshots.update(record, taken);
     log.update();
@@ -286,7 +286,7 @@ export function containerView(context, id) {
     const found = runs ? await unlessRefused(containers.processes(record.container_id)) : null;
     const listed = await unlessRefused(servicesOf(context.api).ofContainer(record.container_id, SERVICES_MAX));
     const taken = await unlessRefused(snapshotsOf(context.api).ofContainer(record.container_id, SNAPSHOTS_MAX));
-    if (change === change_count) draw(record, metrics, found?.processes ?? null, listed, taken);
+    if (change === change_count) draw(record, metrics, found, listed, taken);
     show(inbox.element, (await unlessRefused(inbox.refresh())) !== null);
   };
   return {

@@ -9,7 +9,7 @@ import { act, card, facts, problem } from "./widgets.js";
 
 /** @import { Context } from "./view.js" */
 /** @import { Rates } from "./container-usage.js" */
-/** @import { ContainerMetrics, ContainerProcess } from "../wire.ts" */
+/** @import { ContainerMetrics, ContainerProcess, ProcessList } from "../wire.ts" */
 
 /** Rows that are laid out; a container may have a thousand processes. */
 const ROWS_MAX = 100;
@@ -66,10 +66,14 @@ export function processesCard({ api, clock, say, refresh }, id) {
   };
 }
 
-/** @typedef {{ metrics: ContainerMetrics, rates: Rates, process_count: number | null }} Use as many processes as the list has; null: unknown */
+/** @typedef {{ metrics: ContainerMetrics, rates: Rates, running: ProcessList | null }} Use */
 
 /** @param {number | null} per_s */
 const rateText = (per_s) => (per_s === null ? "" : ` · ${bytes(per_s)}/s`);
+
+/** As many as the list has; the metrics count hearth's own beside them, and all of a list that is cut. @param {Use} use */
+const processCount = ({ metrics, running }) =>
+  count(running === null || running.truncated === true ? metrics.processes_count : running.processes.length);
 
 /** @type {readonly [string, (use: Use) => string][]} */
 const USES = [
@@ -82,7 +86,7 @@ const USES = [
     ({ metrics: { disk_read_bytes, disk_write_bytes } }) =>
       `${bytes(disk_read_bytes)} read, ${bytes(disk_write_bytes)} written`,
   ],
-  ["Processes", ({ process_count }) => (process_count === null ? "" : count(process_count))],
+  ["Processes", processCount],
 ];
 
 /** @param {Context} context */
@@ -92,10 +96,10 @@ export function usageCard({ clock }) {
   const ratesOf = rates(clock);
   return {
     element,
-    /** @param {ContainerMetrics | null} metrics null: it does not run @param {number | null} process_count */
-    update(metrics, process_count) {
+    /** @param {ContainerMetrics | null} metrics null: it does not run @param {ProcessList | null} running null: unknown */
+    update(metrics, running) {
       show(element, metrics !== null);
-      if (metrics !== null) list.update({ metrics, rates: ratesOf(metrics), process_count });
+      if (metrics !== null) list.update({ metrics, rates: ratesOf(metrics), running });
     },
   };
 }

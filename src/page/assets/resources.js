@@ -2,7 +2,7 @@
 import { encodedPath } from "./addresses.js";
 
 /** @import { Api } from "./api.js" */
-/** @import { ContainerMetrics, ContainerNetwork, ContainerProcess, AcceptedCopy, ContainerRecord, DeadLetter, DeadLetters, InboxMessage, InboxFacts, NetworkDiagnostics, NetworkSetup, ExecResult, FileChanges, FileList, Lineage, OperationRecord, OperationSummary, SecretRecord, ServiceRecord, SnapshotDetail, SnapshotRecord, VersionDiff, VolumeDetail, VolumeRecord } from "../wire.ts" */
+/** @import { ContainerMetrics, ContainerNetwork, AcceptedCopy, ContainerRecord, DeadLetter, DeadLetters, InboxMessage, InboxFacts, NetworkDiagnostics, NetworkSetup, ProcessList, ExecResult, FileChanges, FileList, Lineage, OperationRecord, OperationSummary, SecretRecord, ServiceRecord, SnapshotDetail, SnapshotRecord, VersionDiff, VolumeDetail, VolumeRecord } from "../wire.ts" */
 
 /** Beyond the time that a stop, a start or a command takes by its own bounds. */
 const GRACE_MS = 30_000;
@@ -46,7 +46,7 @@ export function containersOf(api) {
     create: (body) => api.request("POST", "/api/containers", body, LIFE_MS),
     /** @param {string} id @returns {Promise<ContainerMetrics>} */
     metrics: (id) => api.request("GET", container(id, "/metrics")),
-    /** @param {string} id @returns {Promise<{ processes: ContainerProcess[] }>} */
+    /** @param {string} id @returns {Promise<ProcessList>} */
     processes: (id) => api.request("GET", container(id, "/processes")),
     /** @param {string} id @returns {Promise<ContainerNetwork>} */
     network: (id) => api.request("GET", container(id, "/network")),
