@@ -38,6 +38,7 @@ import type { FunctionLauncher } from "./functions/calls/launch.ts";
 import type { Outcome } from "./functions/calls/outcome.ts";
 import { NumberBlocks } from "./functions/records/invocation-numbers.ts";
 import { Invocations } from "./functions/records/invocations.ts";
+import { LateOutput } from "./functions/records/late-output.ts";
 import { Functions } from "./functions/service.ts";
 import { SnapshotVersions } from "./functions/versions/from-snapshot.ts";
 import type { TenantOfAddress } from "./http/connections.ts";
@@ -199,6 +200,8 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
       },
     },
   });
+  const late = new LateOutput(invocations, clock, log);
+  launcher.onLate((function_seq, invocation_id, text) => late.add(function_seq, invocation_id, text));
   const concurrency = new LocalConcurrency();
   const invoker = new Invoker({ pool, invocations, clock, concurrency, tenant_limit, observer });
   const rates = new LocalRates(clock, turns);

@@ -198,7 +198,7 @@ struct PACKED wire_result {
   uint64_t duration_us;
 };
 
-/* CALL_LOG, then the bytes. */
+/* CALL_LOG, then the bytes. Its id may be that of a call that was answered, for what comes late; minit keeps no list of these. */
 struct PACKED wire_call_log {
   uint8_t stream; /* LOG_OF_STDOUT or LOG_OF_STDERR */
 };

@@ -48,12 +48,17 @@ static uint32_t within(uint32_t *left, size_t len, uint32_t flag, struct call *c
   return kept;
 }
 
-void resident_send_log(struct call *call, uint8_t stream, const uint8_t *bytes, size_t len) {
+/* `id`: of the call, or if `call` is NULL, of one that was answered, or 0. */
+static void send_log(struct call *call, uint32_t id, uint8_t stream, const uint8_t *bytes, size_t len) {
   size_t kept = call == NULL ? len : within(&call->log_left, len, RESULT_STDERR_TRUNCATED, call);
   if (kept == 0) return;
   struct wire_call_log head = {.stream = stream};
   charge(PIECE_COST + (call == NULL ? kept / COST_BYTES : 0));
-  conn_send(resident.conn, CALL_LOG, call == NULL ? 0 : call->id, &head, sizeof head, bytes, kept);
+  conn_send(resident.conn, CALL_LOG, id, &head, sizeof head, bytes, kept);
+}
+
+void resident_send_log(struct call *call, uint8_t stream, const uint8_t *bytes, size_t len) {
+  send_log(call, call == NULL ? 0 : call->id, stream, bytes, len);
 }
 
 /* Returns the call that standard output and error belong to; NULL: the instance. */
@@ -109,9 +114,9 @@ static bool take_frame(uint8_t type, uint32_t id, struct cursor *body) {
   struct call *call = id == 0 ? NULL : find_call(id);
   if (type == CALL_LOG) {
     struct wire_call_log log;
-    if (!take_bytes(body, &log, sizeof log) || body->left > CALL_CHUNK_MAX || (id != 0 && call == NULL)) return false;
+    if (!take_bytes(body, &log, sizeof log) || body->left > CALL_CHUNK_MAX) return false;
     if (log.stream != LOG_OF_STDOUT && log.stream != LOG_OF_STDERR) return false;
-    resident_send_log(call, log.stream, body->at, body->left);
+    send_log(call, call == NULL ? id : call->id, log.stream, body->at, body->left);
     return true;
   }
   uint32_t status = 0;

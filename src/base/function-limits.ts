@@ -19,6 +19,15 @@ export const FUNCTION_LIMITS = {
   /** Characters of the standard error of a handler that a refusal quotes. */
   /** Of a process that ended: the end of its output in the error message of its calls. */
   end_output_length_max: 500,
+  /**
+   * Output of a call after its answer: bytes that its record gets, in so many pieces, and the time that they gather for. How many
+   * answered calls of an instance, and how many of all, may have some at a time.
+   */
+  late_output_bytes_max: 16 * 1024,
+  late_outputs_max: 8,
+  late_output_ms: 250,
+  late_calls_kept_max: 128,
+  late_calls_max: 1_000,
   error_output_length_max: 4_000,
   version_note_length_max: 1_000,
   deployment_functions_max: 32,

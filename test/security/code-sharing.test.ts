@@ -116,6 +116,26 @@ describe("calls at the same time", () => {
     expect(next.instance_nonce).not.toBe(thrown.instance_nonce);
   });
 
+  it("tells in the record of a call what it does wrong after its answer, and harms no other call", async () => {
+    const code = `export const handler = (what) => {
+  if (what === "stray") setTimeout(() => { Promise.reject(new RangeError("late one")); throw new TypeError("late two"); }, 50);
+  return what;
+};\n`;
+    const id = await user.deploy("late", { "index.mjs": code }, { ...NODEJS, max_instances: 1 });
+    const stray = await user.invoke("late", "stray");
+    expect(stray).toMatchObject({ status: "success", stderr: "" });
+    const next = await user.invoke("late", "fine");
+    const told = async () =>
+      (await user.call("GET", `/api/functions/${id}/invocations/${stray.invocation_id}`)).body.stderr;
+    const at = `uncaught in invocation ${stray.invocation_id}, after its answer:`;
+    await expect.poll(told).toContain(`${at} RangeError: late one\n    at `);
+    await expect.poll(told).toContain(`${at} TypeError: late two\n    at `);
+    const last = await user.invoke("late", "fine");
+    for (const record of [next, last]) {
+      expect(record).toMatchObject({ status: "success", stderr: "", instance_nonce: stray.instance_nonce });
+    }
+  });
+
   it("fail beside a process that ends by itself, whatever call was late in it before", async () => {
     const code = `
 export const handler = (what, { signal }) => {

@@ -317,8 +317,11 @@ export class ResidentProcess {
     const bytes = body.subarray(1);
     if (stream === undefined || bytes.length > CHUNK_BYTES_MAX) return "a wrong CALL_LOG";
     if (id === 0) this.#keep(stream, bytes);
-    else if (call === undefined) return `output of call ${id}, which is not in flight`;
-    else this.#log(call, stream, bytes);
+    else if (call === undefined) {
+      // The daemon knows which call it was, and adds it to its record.
+      if (id >= this.#nextId) return `output of call ${id}, which never began`;
+      this.#keep(stream, bytes);
+    } else this.#log(call, stream, bytes);
     return null;
   }
 }

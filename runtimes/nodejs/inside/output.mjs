@@ -33,6 +33,11 @@ export class Output {
     this.#send(call, STDERR, Buffer.from(text));
   }
 
+  /** Writes a text to the standard error of a call that was answered: the daemon adds it to the record. */
+  late(call, text) {
+    this.#wire.log(call.id, STDERR, Buffer.from(text));
+  }
+
   #send(call, stream, bytes) {
     if (call === undefined || call.isDone) {
       this.#wire.log(0, stream, bytes);

@@ -9,6 +9,7 @@
  * D2 A call holds at most twice the cap of its result, in however small pieces it comes. Nothing waits here: the socket
  *    buffers bytes that minit does not take yet, at most the payloads of `concurrency` calls.
  * D3 `tail` holds at most LIMITS.resident_tail_bytes.
+ * D4 Of calls that were answered, it keeps `onLate` of the newest `late_calls_kept_max`, and nothing else.
  */
 import { AppError } from "../../base/errors.ts";
 import { GatheredOutput, OutputTail } from "../../base/gathered-output.ts";
@@ -87,6 +88,8 @@ export class ResidentClient implements Resident {
   readonly #opened = Promise.withResolvers<{ readonly pid: number; readonly open_ms: number }>();
   readonly #ended = Promise.withResolvers<ResidentEnd>();
   readonly #calls = new Map<number, InFlight>();
+  /** By id of the call; the newest at the end (D4). */
+  readonly #answered = new Map<number, { readonly onLate: (chunk: Buffer) => void; bytes: number; count: number }>();
   readonly #tail = new OutputTail(LIMITS.resident_tail_bytes);
   #lost: AppError | null = null;
 
@@ -147,7 +150,10 @@ export class ResidentClient implements Resident {
       return;
     }
     const call = this.#calls.get(id);
-    if (call === undefined) return;
+    if (call === undefined) {
+      if (type === FRAME.CALL_LOG) this.#late(id, body);
+      return;
+    }
     if (type === FRAME.CALL_LOG) call.listener.onLog?.(streamOf(body), Buffer.from(body.subarray(1)));
     else if (type === FRAME.CALL_CHUNK) this.#take(call, body);
     else if (type === FRAME.CALL_RESULT) this.#settle(id, call, body);
@@ -171,7 +177,31 @@ export class ResidentClient implements Resident {
     const outcome = readCallResult(body);
     this.#take(call, outcome.result);
     this.#calls.delete(id);
+    this.#keep(id, call.listener);
     call.resolve({ ...outcome, result: call.result.bytes() });
+  }
+
+  /** D4. */
+  #keep(id: number, { onLate }: CallListener): void {
+    if (onLate === undefined) return;
+    this.#answered.set(id, { onLate, bytes: 0, count: 0 });
+    if (this.#answered.size <= LIMITS.late_calls_kept_max) return;
+    for (const oldest of this.#answered.keys()) {
+      this.#answered.delete(oldest);
+      break;
+    }
+  }
+
+  /** Output that the process gives to an answered call. It is the process's last words too. */
+  #late(id: number, body: Buffer): void {
+    const chunk = body.subarray(1);
+    this.#tail.add(chunk);
+    const call = this.#answered.get(id);
+    if (call === undefined || call.count >= LIMITS.late_outputs_max) return;
+    const kept = Buffer.from(chunk.subarray(0, LIMITS.late_output_bytes_max - call.bytes));
+    call.bytes += kept.length;
+    call.count += 1;
+    if (kept.length > 0) call.onLate(kept);
   }
 
   #exit(body: Buffer): void {

@@ -26,6 +26,11 @@ export interface CallListener {
   onChunk?(chunk: Buffer): void;
   /** Takes log lines of the call, and standard output and error while no other call is in flight. */
   onLog?(stream: OutputStream, chunk: Buffer): void;
+  /**
+   * Takes output that the process gives to this call after its result: at most `late_output_bytes_max` in `late_outputs_max` pieces,
+   * while the call is one of the newest `late_calls_kept_max`.
+   */
+  onLate?(chunk: Buffer): void;
 }
 
 export interface CallOutcome {

@@ -30,6 +30,8 @@ export interface Calling {
   readonly api: ApiAccess | null;
   /** Variables of the version, with the values of its secrets. */
   readonly environment: Readonly<Record<string, string>>;
+  /** Takes output of the call after its answer. */
+  onLate(text: string): void;
   /** True if the kernel has killed for memory in the instance since this was last asked. */
   hasOomKill(): boolean;
 }

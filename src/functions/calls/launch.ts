@@ -74,6 +74,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   #api_url = "";
   #onCrash: (instance: string, reason: string) => void = () => {};
   #onForget: (group: string) => void = () => {};
+  #onLate: (function_seq: number, invocation_id: string, text: string) => void = () => {};
   #onIdleCpu: (function_of: Pick<IdleGroup, "tenant_id" | "function_name">, used_ms: number) => void = () => {};
 
   constructor({ instances, classes, bindings, clock, log, tokens }: LauncherOptions) {
@@ -106,6 +107,11 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   /** `listener` hears of the processor time that instances use without a call. One listener. */
   onIdleCpu(listener: (function_of: Pick<IdleGroup, "tenant_id" | "function_name">, used_ms: number) => void): void {
     this.#onIdleCpu = listener;
+  }
+
+  /** `listener` takes output of calls after their answers, if it was a call of a resident process. One listener. */
+  onLate(listener: (function_seq: number, invocation_id: string, text: string) => void): void {
+    this.#onLate = listener;
   }
 
   /** Tells that listener what idle instances have used up to now. */
@@ -235,6 +241,8 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       deadline_epoch_ms: this.#clock.epochMs() + timeout_ms,
       api: token === null ? null : this.#access(token),
       environment: bound.environment,
+      // It holds no payload.
+      onLate: lateOf(call, (...late) => this.#onLate(...late)),
       hasOomKill: () => this.#hasOomKill(held),
     };
     // minit keeps the deadline; where it cannot, the container is ended from outside.
@@ -380,6 +388,13 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
 /** True for an instance whose handler is being loaded, or could not be: the end of its process is no crash. */
 function isFaulty(bound: Held["bound"]): boolean {
   return bound instanceof Promise || (bound !== null && bound.fault !== null);
+}
+
+function lateOf(
+  { target: { function_seq }, invocation_id }: Call,
+  listener: (function_seq: number, invocation_id: string, text: string) => void,
+): (text: string) => void {
+  return (text) => listener(function_seq, invocation_id, text);
 }
 
 /** False for an instance in which minit alone is left after a call. */

@@ -72,8 +72,14 @@ function callHead({ call, deadline_epoch_ms, api }: Calling): CallHead {
 
 /** The output of one call. minit bounds the sum of both streams. */
 class Output implements CallListener {
+  readonly onLate: (chunk: Buffer) => void;
   readonly #stdout = new GatheredOutput(LIMITS.output_bytes_max);
   readonly #stderr = new GatheredOutput(LIMITS.output_bytes_max);
+
+  /** `onLate` takes output after the answer. */
+  constructor(onLate: (text: string) => void = () => {}) {
+    this.onLate = (chunk) => onLate(chunk.toString());
+  }
 
   onLog(stream: "stdout" | "stderr", chunk: Buffer): void {
     (stream === "stdout" ? this.#stdout : this.#stderr).add(chunk);
@@ -198,7 +204,8 @@ const BOUNDS = { result_bytes_max: LIMITS.result_bytes_max, log_bytes_max: LIMIT
 /** Calls the handler in a process that is bound to its version. Rejects when the connection to minit ends. */
 export async function callResident(resident: Resident, calling: Calling): Promise<Served> {
   const { call, timeout_ms } = calling;
-  const output = new Output();
+  const { onLate } = calling;
+  const output = new Output(onLate);
   const payload = envelope(callHead(calling), call.payload);
   const answer = await resident.call({ payload, ...BOUNDS, timeout_ms: timeout_ms + LIMITS.resident_grace_ms }, output);
   const texts = output.texts(answer);

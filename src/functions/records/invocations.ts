@@ -149,6 +149,21 @@ export class Invocations {
     ]);
   }
 
+  /** Adds output that came after the answer of a call to the standard error of its record, if that exists. */
+  async addLate(function_seq: number, invocation_id: string, text: string): Promise<void> {
+    const at = "WHERE function_seq = ? AND seq = ? AND suffix = ?";
+    for (const { seq, suffix } of this.#numbering.places(invocation_id)) {
+      const args = [function_seq, seq, suffix];
+      await this.#store.write([
+        {
+          sql: `UPDATE functions SET stored_bytes = stored_bytes + ? WHERE seq = ? AND EXISTS (SELECT 1 FROM invocations ${at})`,
+          args: [Buffer.byteLength(text), function_seq, ...args],
+        },
+        { sql: `UPDATE invocations SET stderr = stderr || ? ${at}`, args: [text, ...args] },
+      ]);
+    }
+  }
+
   /** Records of a function, newest first; fewer than `limit` when their outputs are too large for one answer. */
   async list(of: FunctionKey, { limit, below }: Place): Promise<Listed<InvocationRecord>> {
     const lengths = `SELECT seq, ${RECORD_BYTES} AS bytes FROM invocations

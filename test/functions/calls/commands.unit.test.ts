@@ -20,6 +20,7 @@ const calling = (parts: Partial<Calling> = {}): Calling => ({
   api: null,
   environment: {},
   hasOomKill: () => false,
+  onLate: () => {},
   ...parts,
 });
 

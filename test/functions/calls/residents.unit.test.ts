@@ -27,6 +27,7 @@ const calling: Calling = {
   api: null,
   environment: {},
   hasOomKill: () => false,
+  onLate: () => {},
 };
 
 function served() {
