@@ -86,7 +86,7 @@ const CODE: Readonly<Record<string, string>> = {
 function cut(): void {
   const psql = ["-h", sockets, "-U", "hearth", "-d", "postgres", "-c"];
   const others =
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    "SELECT pg_terminate_backend(pid, 20000) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
   execFileSync(join(root, "usr/lib/postgresql/15/bin/psql"), [...psql, others], { env: environment, stdio: "pipe" });
   const redis = ["-s", join(sockets, "redis"), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"];
   execFileSync(join(root, "usr/bin/redis-cli"), redis, { env: environment, stdio: "pipe" });
