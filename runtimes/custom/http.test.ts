@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { checkShape } from "../../src/base/json-shape.ts";
 import { adapters } from "../../test/support/adapter.ts";
 import { eventually } from "../../test/support/native.ts";
 
@@ -159,6 +160,21 @@ describe("a call by HTTP", () => {
 });
 
 describe("a call by HTTP fails", () => {
+  it.each([
+    ["of 128 levels", `${"[".repeat(128)}${"]".repeat(128)}`, true],
+    ["of 129 levels", `${"[".repeat(129)}${"]".repeat(129)}`, false],
+    ["of 512 levels of objects", `${'{"a\\"[":'.repeat(512)}1${"}".repeat(512)}`, false],
+    ["of brackets in a string", JSON.stringify(`\\${"[{".repeat(200)}`), true],
+    ["of 65,536 values", JSON.stringify(Array.from({ length: 65_534 }, () => 1)), true],
+    ["of more values", JSON.stringify(Array.from({ length: 65_536 }, () => 1)), false],
+  ])("returns JSON %s as JSON, or as text", async (_name, body, isJson) => {
+    const { say } = await rawServer();
+    const { status, content } = await say(`HTTP/1.1 200 OK\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+    expect([status, content]).toEqual(["returned", isJson ? JSON.parse(body) : body]);
+    if (isJson) expect(() => checkShape(Buffer.from(body))).not.toThrow();
+    else expect(() => checkShape(Buffer.from(body))).toThrow(/nested too deeply|too many values/);
+  });
+
   it("with another status, by its number and the first 512 bytes of its body", async () => {
     const { say } = await rawServer();
     const body = "no ".repeat(1_000);

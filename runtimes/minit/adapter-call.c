@@ -135,7 +135,7 @@ void call_returned_text(struct call *c, struct text body) {
   struct buf string = {0};
   if (value.len > RESULT_MAX) {
     call_too_large(c);
-  } else if (body.len == 0 || json_is_valid(value)) {
+  } else if (body.len == 0 || (json_is_valid(value) && json_is_result(value))) {
     answer(c, RETURNED, value);
   } else if (json_encoded_len(body) > RESULT_MAX) {
     call_too_large(c);

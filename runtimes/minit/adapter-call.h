@@ -55,7 +55,7 @@ bool calls_any(void);
 
 /* The answers. `format` makes the text of an error as printf(3) does, cut at 1 KiB. */
 void call_returned(struct call *c, struct text json);
-/* Answers with the command's text: as it is where it is JSON, else as a JSON string; fails above RESULT_MAX. */
+/* Answers with the command's text: as it is where it is JSON that the daemon takes, else as a JSON string; fails above RESULT_MAX. */
 void call_returned_text(struct call *c, struct text body);
 void call_too_large(struct call *c);
 void call_timed_out(struct call *c);

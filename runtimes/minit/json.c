@@ -144,6 +144,24 @@ bool json_is_valid(struct text text) {
   return at == end;
 }
 
+bool json_is_result(struct text text) {
+  int depth = 0, values = 1;
+  for (size_t i = 0; i < text.len; i++) {
+    uint8_t c = text.at[i];
+    if (c == '"') {
+      while (text.at[++i] != '"') i += text.at[i] == '\\';
+    } else if (c == '{' || c == '[') {
+      values++;
+      if (++depth > JSON_RESULT_DEPTH_MAX) return false;
+    } else if (c == '}' || c == ']') {
+      depth--;
+    } else if (c == ',') {
+      values++;
+    }
+  }
+  return values <= JSON_RESULT_VALUES_MAX;
+}
+
 struct text json_trimmed(struct text text) {
   while (text.len > 0 && is_space(text.at[text.len - 1])) text.len--;
   while (text.len > 0 && is_space(text.at[0])) {

@@ -12,7 +12,11 @@
 
 #include "frame.h"
 
-enum { JSON_DEPTH_MAX = 512 };
+enum {
+  JSON_DEPTH_MAX = 512,
+  JSON_RESULT_DEPTH_MAX = 128,    /* json_depth_max of src/base/limits.ts */
+  JSON_RESULT_VALUES_MAX = 65536, /* json_values_max */
+};
 
 /* Borrowed bytes. Of JSON: one value without space around it. `at` NULL: no value. */
 struct text {
@@ -29,6 +33,8 @@ static inline struct text buf_text(const struct buf *b) {
 
 /* Returns true for one value in valid UTF-8, not deeper than JSON_DEPTH_MAX, with or without space around it. */
 bool json_is_valid(struct text text);
+/* Returns true for a valid text that the daemon takes as a result: it has no more levels and values than JSON_RESULT_*. */
+bool json_is_result(struct text text);
 /* Returns the value without the space around it. */
 struct text json_trimmed(struct text text);
 /* Takes the next member off an object, with the `{` before the first. Returns false at the end. */

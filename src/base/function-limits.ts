@@ -33,6 +33,10 @@ export const FUNCTION_LIMITS = {
   deployment_functions_max: 32,
   /** Files that the difference of two versions names. */
   diff_files_max: 1_000,
+  /** Of the runtime custom; minit has the same numbers. */
+  custom_head_bytes_max: 16 * 1024,
+  custom_connections_max: 256,
+  custom_error_bytes_max: 512,
   /** A handler that is not loaded after this time is ended. */
   load_timeout_ms: 10_000,
   /** Time after the deadline of a call in which its process may still answer that it timed out. */

@@ -9,8 +9,10 @@ const LIMIT_GROUPS = {
   Requests: {
     body_bytes_max: "Size of a request's body, an invocation's payload included.",
     base64_body_bytes_max: "Size of a body that carries a file or an archive in base64.",
-    json_values_max: "Values in a JSON body; send a larger payload as a string.",
-    json_depth_max: "Levels of objects and arrays in a JSON body.",
+    json_values_max:
+      "Values in a JSON body, and in a result; send a larger payload as a string. A command of the runtime custom may answer more: it is a JSON string then.",
+    json_depth_max:
+      "Levels of objects and arrays in a JSON body, and in a result. A command of the runtime custom may answer more: it is a JSON string then.",
     header_bytes_max: "Size of a request's headers.",
     headers_timeout_ms: "Time in which a client sends the headers of a request.",
     request_timeout_ms: "Time in which a client sends a whole request.",
@@ -84,6 +86,10 @@ const LIMIT_GROUPS = {
     invocations_kept_seconds: "Time for which the daemon keeps records (setting HEARTH_RECORDS_KEPT_DAYS).",
     output_bytes_max: "Kept standard output, and kept standard error, of a call or exec.",
     payload_variable_bytes_max: "Size up to which HEARTH_PAYLOAD contains the payload.",
+    custom_head_bytes_max: "Size of the head of an HTTP message of a command of the runtime custom.",
+    custom_connections_max:
+      "Connections of the Lambda Runtime API to one instance; a new one closes the one idle longest.",
+    custom_error_bytes_max: "Kept bytes of a body with another status than 2xx of a command of the runtime custom.",
     code_archive_bytes_max: "Size of a function's code as an archive.",
     code_bytes_max: "Size of the unpacked files of a function's code.",
     code_entries_max: "Entries of an archive of code.",
