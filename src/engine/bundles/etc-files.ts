@@ -1,6 +1,6 @@
 /**
  * /etc/hosts, /etc/hostname and /etc/resolv.conf of a container: files of its own, which it may write, and which every start
- * makes anew, because address and name servers may be others by then. They are mounts, so no part of snapshots, copies or images.
+ * replaces, because address and name servers may be others by then. They are mounts, so no part of snapshots, copies or images.
  */
 import { existsSync } from "node:fs";
 import { bind } from "./instance.ts";

@@ -46,7 +46,7 @@ export class RunFiles {
       await this.#writeEtc(spec, slot);
     };
     await write().catch(async (error: NodeJS.ErrnoException) => {
-      if (error.errno !== -EDQUOT) throw error;
+      if (!isFull(error)) throw error;
       await storage.setLimit(KIND, id, LIMITS.log_disk_mb + LIMITS.root_room_mb);
       await write().finally(() => storage.setLimit(KIND, id, LIMITS.log_disk_mb));
     });
@@ -65,7 +65,10 @@ export class RunFiles {
     const root = user?.first_id ?? 0;
     for (const file of ETC_FILES) {
       const path = `${this.#inPool(id)}/${file}`;
-      await truncate(path).catch(unlessMissing);
+      // Frees room. What the container made of the file may forbid it, as fs-verity does, and nothing forbids its removal.
+      await truncate(path).catch((error: NodeJS.ErrnoException) => {
+        if (isFull(error)) throw error;
+      });
       await rm(path, { force: true });
       await writeFile(path, texts[file], { mode: 0o644 });
       if (root !== 0) await chown(path, root, root);
@@ -147,6 +150,8 @@ export class RunFiles {
     await rm(before, { recursive: true, force: true });
   }
 }
+
+const isFull = (error: NodeJS.ErrnoException): boolean => error.errno === -EDQUOT || error.code === "ENOSPC";
 
 function unlessMissing(error: NodeJS.ErrnoException): null {
   if (error.code === "ENOENT") return null;
