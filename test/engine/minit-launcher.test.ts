@@ -233,7 +233,7 @@ describe("network namespaces of the launcher", () => {
     for (const link of [...links, bridge]) spawnSync("ip", ["link", "delete", link], { stdio: "ignore" });
   });
 
-  it("are made with one address, a route to the gateway alone and no IPv6, and reach it", async () => {
+  it("are made with one address, a route to the gateway alone and IPv6 on lo alone, and reach it", async () => {
     const [first, second] = [await add(gateway + 1, links[0]), await add(gateway + 2, links[1])];
     expect([first.errno, second.errno, first.message]).toEqual([0, 0, ""]);
     expect(inside(first.fd, "ip", "-br", "-4", "address", "show", "up")).toMatch(
@@ -244,7 +244,8 @@ describe("network namespaces of the launcher", () => {
       /^default via 10\.200\.200\.1 dev eth0 *\n10\.200\.200\.1 dev eth0 scope link *\n$/,
     );
     expect(inside(first.fd, "ip", "neigh").trim()).toBe("10.200.200.1 dev eth0 lladdr 02:02:0a:c8:c8:02 PERMANENT");
-    expect(inside(first.fd, "ip", "-6", "address")).toBe("");
+    expect(inside(first.fd, "ip", "-6", "-br", "address")).toMatch(/^lo +\S+ +::1\/128 *\n$/);
+    expect(inside(first.fd, "cat", "/proc/sys/net/ipv4/ping_group_range").trim()).toBe("0\t2147483647");
     const here = (...argv: string[]) => execFileSync("ip", argv).toString().trim();
     expect(here("neigh", "show", "dev", links[0])).toBe("10.200.200.2 lladdr 02:01:0a:c8:c8:02 PERMANENT");
     expect(here("route", "show", "dev", links[0])).toBe("10.200.200.2 scope link src 10.200.200.1");
