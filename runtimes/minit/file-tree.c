@@ -169,6 +169,7 @@ struct level {
 
 static struct level levels[WALK_DEPTH];
 static int depth;
+static bool sends_others; /* also what is no file, directory or link, without content */
 
 /* Sends one entry with its content. A directory that is to be entered is opened at `*inner`. */
 static int walk_entry(uint32_t id, int dir, const char *name, const char *path, int *inner) {
@@ -193,6 +194,8 @@ static int walk_entry(uint32_t id, int dir, const char *name, const char *path, 
     wire_entry(id, &info, path, "", number, again);
     if (!again) wire_content(id, fd, 0, (uint64_t)info.st_size, true);
     close(fd);
+  } else if (sends_others) {
+    wire_entry(id, &info, path, "", 0, false);
   }
   return 0;
 }
@@ -220,7 +223,8 @@ static int walk_list(uint32_t id, char path[PATH_MAX + NAME_MAX + 2], int *inner
   return 0;
 }
 
-int file_tree_walk(uint32_t id, int start) {
+int file_tree_walk(uint32_t id, int start, bool with_others) {
+  sends_others = with_others;
   static char path[PATH_MAX + NAME_MAX + 2];
   int error = 0;
   memset(seen, 0, sizeof seen);

@@ -106,10 +106,6 @@ static void end_write(void) {
   const struct place *place = &writing.place;
   if (error == 0 && rename_at(place->dir, writing.temporary, place->dir, place->name, 0) != 0) {
     error = errno;
-    bool clear = error == EISDIR && (writing.head.flags & FILE_BENEATH) != 0;
-    if (clear && unlinkat(place->dir, place->name, AT_REMOVEDIR) == 0) {
-      error = rename_at(place->dir, writing.temporary, place->dir, place->name, 0) == 0 ? 0 : errno;
-    }
   }
   if (error != 0) {
     fail_write(error);
@@ -180,7 +176,7 @@ static int list_dir(const struct request *r, uint64_t *count) {
 
 static int walk(const struct request *r) {
   int dir = place_open_dir(r->path, r->head.flags);
-  if (dir >= 0) return file_tree_walk(r->id, dir);
+  if (dir >= 0) return file_tree_walk(r->id, dir, (r->head.flags & FILE_OTHERS) != 0);
   if (errno != ENOTDIR) return errno;
   struct stat info;
   int fd = place_open_file(r->path, r->head.flags | FILE_FOLLOW, &info);
@@ -246,7 +242,7 @@ static int rename_path(const struct request *r) {
 /* With FILE_BENEATH what has the name makes room. */
 static bool makes_room(const struct request *r, const struct place *place, int *tries) {
   bool there = errno == EEXIST && (r->head.flags & FILE_BENEATH) != 0 && ++*tries < NAME_TRIES;
-  return there && (remove_simple(place->dir, place->name) || errno == ENOENT);
+  return there && (unlinkat(place->dir, place->name, 0) == 0 || errno == ENOENT);
 }
 
 static int make_symlink(const struct request *r) {

@@ -403,6 +403,7 @@ enum {
   FILE_OWNER = 32,
   FILE_MTIME = 64,
   FILE_MORE = 128, /* of FILE_WRITE: FILE_DATA and FILE_END follow */
+  FILE_OTHERS = 256, /* of FILE_WALK: entries of pipes, sockets and devices too, without content */
 };
 
 /* Then: str path, str other ("" where there is none), the rest is content. */

@@ -39,6 +39,8 @@ export const FILE_LIMITS = {
   archive_depth_max: 256,
   /** Long names and their like, which stand before an entry and are held whole. */
   archive_extension_bytes_max: 1024 * 1024,
+  /** Pipes, sockets and devices that an archive names, since it has none of them. */
+  archive_others_named_max: 1_000,
   /** What may follow the end of an archive: writers fill up a record, usually of ten kilobytes. */
   archive_trailer_bytes_max: 1024 * 1024,
 } as const;

@@ -144,7 +144,10 @@ export async function download(
 export async function downloadArchive(open: OpenTree, path: string, format: keyof typeof TYPES): Promise<Streamed> {
   const { session, close } = await open();
   try {
-    await session.stat(path, true);
+    const { type } = await session.stat(path, true);
+    if (type !== "file" && type !== "directory") {
+      throw new AppError("INVALID_ARGUMENT", `path: not a file or directory: ${path} (${type.replace("_", " ")})`);
+    }
     const archive = session.pack(path, { isGzip: format === "tar.gz" });
     return new Streamed(closing(archive, close), { content_type: TYPES[format], is_exclusive: true });
   } catch (error) {

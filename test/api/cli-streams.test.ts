@@ -1,4 +1,5 @@
 /** What commands of containers write and read through `hearth run` and `hearth exec`, byte for byte. */
+import { execFileSync } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -239,6 +240,91 @@ describe("hearth exec --user", () => {
       err: expect.stringContaining("user 'nosuch' not found in /etc/passwd"),
     });
     expect((await hearth("exec", "-u", "a b", "box", "--", "id")).code).toBe(1);
+  });
+});
+
+describe("hearth cp", () => {
+  const inside = (line: string) => out("exec", "box", "--", "sh", "-c", line);
+
+  it("never puts a file in the place of a directory, or of its own a directory in that of a file", async () => {
+    await inside(
+      "mkdir -p /w/file /w/deep/sub /src/name /src/sub; echo x >/src/file; echo x >/src/sub/inner; ln -s / /src/link",
+    );
+    const made =
+      "mkdir -p up/deep here/file there/sub/inner links/link over; echo up >file; echo up >up/deep/sub; echo mine >over/name";
+    expect((await shell().bash(made)).code).toBe(0);
+    for (const [from, to] of [
+      ["file", "box:/w"],
+      ["up/.", "box:/w"],
+      ["box:/src/file", "here"],
+      ["box:/src/.", "there"],
+      ["box:/src/.", "links"],
+      ["box:/src/.", "over"],
+    ] as const) {
+      const refused = await hearth("cp", from, to);
+      expect([from, to, refused.code, refused.err]).toEqual([
+        from,
+        to,
+        expect.toSatisfy((code) => code > 0),
+        expect.stringMatching(/directory/),
+      ]);
+    }
+    expect(await inside("find /w -type d | sort")).toBe("/w\n/w/deep\n/w/deep/sub\n/w/file\n");
+    const kept = await shell().bash("find here/file there/sub/inner links/link -maxdepth 0 -type d; cat over/name");
+    expect(kept.out).toBe("here/file\nthere/sub/inner\nlinks/link\nmine\n");
+    expect((await hearth("cp", "box:/src/.", "fresh")).code).toBe(0);
+    // Once more over what is there already.
+    expect((await hearth("cp", "box:/src/.", "fresh")).code).toBe(0);
+  });
+
+  it("skips pipes, sockets and devices with a warning, both ways", async () => {
+    const long = `${"d".repeat(120)}/${"n".repeat(120)}`;
+    const made = `mkdir -p odd/${"d".repeat(120)}; cd odd; mkfifo fifo '${long}'; mknod null c 1 3; echo a >a; echo z >z; python3 -c '
+import socket
+socket.socket(socket.AF_UNIX).bind("sock")'; tar c fifo z >../odd.tar`;
+    expect((await shell().bash(made)).code).toBe(0);
+    const up = await hearth("cp", "odd", "box:/odd");
+    expect(up.code).toBe(0);
+    for (const word of [
+      "fifo: it is a pipe",
+      `${long}: it is a pipe`,
+      "null: it is a device",
+      "sock: it is a socket",
+    ]) {
+      expect(up.err).toContain(`skipped ./${word}\n`);
+    }
+    expect(await inside("cd /odd && find . -type f | sort | xargs cat; find . ! -type f ! -type d")).toBe("a\nz\n");
+    await inside(`cd /odd && mkfifo one && mkfifo '${long}' && ln -s /nowhere link`);
+    const down = await hearth("cp", "box:/odd", "down");
+    expect([down.code, down.err]).toEqual([0, expect.stringMatching(/^skipped fifo one$/m)]);
+    expect(down.err).toContain(`skipped fifo ${long}\n`);
+    expect((await shell().bash("cd down; cat a z; find . ! -type f ! -type d")).out).toBe("a\nz\n./link\n");
+    // Other readers of the archive see no more of it than a comment.
+    expect(await bash("hearth cp box:/odd - | tar -t | grep -c one")).toMatchObject({ out: "0\n", err: "" });
+  });
+
+  it("refuses what is itself a pipe, a socket or a device", async () => {
+    for (const [from, to] of [
+      ["odd/fifo", "box:/x"],
+      ["/dev/null", "box:/x"],
+      ["odd/sock", "box:/"],
+      ["-", "box:/none"],
+    ] as const) {
+      const stdin = from === "-" ? execFileSync("cat", [join(shell().home, "odd.tar")]) : "";
+      const refused = await shell().run(["cp", from, to], { stdin });
+      expect([from, refused.code, refused.err]).toEqual([
+        from,
+        from === "-" ? 1 : 2,
+        expect.stringMatching(/pipe|socket|device/),
+      ]);
+    }
+    for (const path of ["/odd/one", "/dev/null"]) {
+      const refused = await hearth("cp", `box:${path}`, "x");
+      expect(refused).toMatchObject({
+        code: 1,
+        err: expect.stringMatching(/not a file or directory: .*\[INVALID_ARGUMENT\]/),
+      });
+    }
   });
 });
 

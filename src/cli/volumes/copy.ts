@@ -4,6 +4,7 @@
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
+import { lstatSync, type Stats, statSync } from "node:fs";
 import { mkdir, stat } from "node:fs/promises";
 import { basename, dirname, join, posix, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
@@ -16,6 +17,7 @@ import { EXIT, Failure, usage } from "../session/failure.ts";
 import { metered } from "../session/meter.ts";
 import { isRefusal, type Session, type Words } from "../session/session.ts";
 import { TarBytes } from "./tar-bytes.ts";
+import { passing } from "./tar-entries.ts";
 
 /** A container's or a volume's files. */
 export interface Tree {
@@ -84,10 +86,23 @@ async function kindOf(tree: Tree, path: string): Promise<Kind> {
   }
 }
 
+/** What is not copied, by the types of its entries in an archive (POSIX ustar). */
+const OTHERS: Readonly<Record<string, string>> = { "3": "a device", "4": "a device", "6": "a pipe" };
+
+function otherOf(info: Stats): string | null {
+  if (info.isFIFO()) return "a pipe";
+  if (info.isSocket()) return "a socket";
+  return info.isFile() || info.isDirectory() ? null : "a device";
+}
+
 async function localKind(path: string): Promise<Kind> {
   try {
-    return (await stat(path)).isDirectory() ? "directory" : "file";
+    const info = await stat(path);
+    const other = otherOf(info);
+    if (other !== null) throw usage(`cannot copy ${path}: it is ${other}`, "copy a file or a directory");
+    return info.isDirectory() ? "directory" : "file";
   } catch (error) {
+    if (error instanceof Failure) throw error;
     const { code, message } = error as NodeJS.ErrnoException;
     if (code === "ENOENT") return "missing";
     throw usage(`cannot read ${path}: ${message}`);
@@ -102,9 +117,12 @@ export const renaming = (name: string) => `--transform=s,.*,${name.replace(/[\\&
 /** This machine's tar, which reads an archive or writes one. */
 class Tar {
   readonly #child: ChildProcess;
+  readonly #onWord: (line: string) => void;
   #words = "";
 
-  constructor(args: readonly string[]) {
+  /** `onWord` receives what it says although it succeeds. */
+  constructor(args: readonly string[], onWord: (line: string) => void) {
+    this.#onWord = onWord;
     const isReader = args[0] === "-x";
     this.#child = spawn("tar", args, {
       stdio: [isReader ? "pipe" : "ignore", isReader ? "ignore" : "pipe", "pipe"],
@@ -158,7 +176,10 @@ class Tar {
       );
     }
     // 1: a file has changed while it was read.
-    if (code === 0 || code === 1) return;
+    if (code === 0 || code === 1) {
+      for (const line of this.#words.split("\n").filter((one) => one !== "")) this.#onWord(line);
+      return;
+    }
     const [first = ""] = this.#words.split("\n");
     throw new Failure(EXIT.usage, first === "" ? `tar exited with ${code}` : first);
   }
@@ -179,6 +200,44 @@ function sizeOf(path: string, isWatched: boolean): { bytes: number | null } {
   return size;
 }
 
+const skipped = ({ terminal }: Session, what: string) => terminal.note(`skipped ${visible(what)}`);
+
+/** What tar says of sockets, in our words. */
+const sayTars = (session: Session) => (line: string) => {
+  const [, socket] = /^tar: (.*): socket ignored$/.exec(line) ?? [];
+  if (socket === undefined) session.terminal.note(visible(line));
+  else skipped(session, `${socket}: it is a socket`);
+};
+
+/** Files, directories and links, as tar packs them. */
+function packed(session: Session, args: readonly string[]): AsyncIterable<Uint8Array> {
+  return passing(new Tar(args, sayTars(session)).written(), {
+    keeps({ type, name }) {
+      const other = OTHERS[type];
+      if (other !== undefined) skipped(session, `${name}: it is ${other}`);
+      return other === undefined;
+    },
+  });
+}
+
+/** Throws Failure where an entry would take the place of a directory here, or a directory that of something else. */
+function checkPlace(into: string, name: string, type: string): void {
+  // With its slash, a directory of an archive would not find a file.
+  const path = join(into, name.replace(/\/+$/, ""));
+  // A link to a directory is none where a file takes its place.
+  const info = (type === DIRECTORY ? statSync : lstatSync)(path, { throwIfNoEntry: false });
+  if (info === undefined || info.isDirectory() === (type === DIRECTORY)) return;
+  const what = info.isDirectory()
+    ? "it is a directory here, and a file there"
+    : "it is a file here, and a directory there";
+  throw usage(`cannot replace ${path}: ${what}`);
+}
+
+/** Type of a directory in an archive. */
+const DIRECTORY = "5";
+/** How the daemon begins comments of an archive that name what it has not. */
+const LEFT_OUT = "left out: ";
+
 /** Gives how much was in the files. */
 async function upload(session: Session, tree: Tree, source: string, target: string): Promise<number> {
   const isStdin = source === "-";
@@ -187,7 +246,7 @@ async function upload(session: Session, tree: Tree, source: string, target: stri
   const there = await kindOf(tree, target);
   if (kind === "directory" && there === "file") throw usage(`${target} is a file`, "copy a directory to a directory");
   const isInto = there === "directory" || target.endsWith("/");
-  const args = ["-c", "-f", "-", "--owner=0", "--group=0", "--numeric-owner"];
+  const args = ["-c", "-f", "-", "--format=gnu", "--owner=0", "--group=0", "--numeric-owner"];
   let into = target;
   if (isStdin) into = target;
   else if (kind === "directory") {
@@ -200,7 +259,7 @@ async function upload(session: Session, tree: Tree, source: string, target: stri
   }
   const total = sizeOf(source, !isStdin && process.stderr.isTTY);
   const passed = { bytes: 0 };
-  const pieces = isStdin ? process.stdin : new Tar(args).written();
+  const pieces = isStdin ? process.stdin : packed(session, args);
   const operation_id = await tree.send(into, metered(session, "sending", pieces, total, passed));
   const { result } = await succeeded(session, operation_id, "unpacking");
   return Number(result?.byte_count ?? passed.bytes);
@@ -210,7 +269,7 @@ async function upload(session: Session, tree: Tree, source: string, target: stri
 async function download(session: Session, tree: Tree, source: string, target: string): Promise<number> {
   const passed = { bytes: 0 };
   const found = new TarBytes();
-  const archive = async function* ({ pieces }: OpenAnswer) {
+  const archive = async function* ({ pieces }: OpenAnswer): AsyncGenerator<Uint8Array> {
     for await (const piece of metered(session, "receiving", pieces, { bytes: null }, passed)) {
       found.add(piece);
       yield piece;
@@ -227,18 +286,30 @@ async function download(session: Session, tree: Tree, source: string, target: st
   });
   const isInto = here === "directory" || target.endsWith("/");
   const args = ["-x", "-f", "-", "--no-same-owner", "--no-same-permissions"];
+  let place = { into: target, name: null as string | null };
   if (content === null) {
     const name = isInto ? posix.basename(source) : basename(target);
-    args.push(renaming(name), "-C", isInto ? target : dirname(target));
+    place = { into: isInto ? target : dirname(target), name };
+    args.push(renaming(name), "-C", place.into);
   } else {
     if (here === "file") throw usage(`${target} is a file`, "copy a directory to a directory");
     const into = isInto && !isContent(source) ? join(target, posix.basename(source)) : target;
     await mkdir(into).catch(({ code, message }: NodeJS.ErrnoException) => {
       if (code !== "EEXIST") throw usage(`cannot create ${into}: ${message}`);
     });
+    place = { into, name: null };
     args.push("-C", into);
   }
-  await new Tar(args).read(archive(content ?? (await tree.open(source))));
+  const checked = passing(archive(content ?? (await tree.open(source))), {
+    keeps({ type, name }) {
+      checkPlace(place.into, place.name ?? name, type);
+      return true;
+    },
+    onComment(text) {
+      if (text.startsWith(LEFT_OUT)) skipped(session, text.slice(LEFT_OUT.length));
+    },
+  });
+  await new Tar(args, sayTars(session)).read(checked);
   return found.bytes;
 }
 

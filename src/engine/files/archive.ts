@@ -8,7 +8,7 @@
  * R2 A hard link only to what the archive or an earlier one put below `path`. Symbolic links are made as they are.
  * R3 Files, directories and links; devices, pipes and sparse files refuse the archive.
  * R4 Modes are kept with set-uid bits, times too. Everything belongs to root, or with `preserve_owner` to whom it says.
- * R5 An entry replaces what has its name, but a directory that is not empty only by a directory, which keeps the rest.
+ * R5 An entry replaces what has its name, but a directory only by a directory, which keeps the rest.
  * A refusal names the entry; what came before it stays.
  */
 import { pipeline, Readable, type Transform } from "node:stream";
@@ -19,7 +19,7 @@ import { LIMITS } from "../../base/limits.ts";
 import type { TransferTurn } from "../../base/transfer-turns.ts";
 import type { ArchiveBounds, ArchiveReader } from "../ports/archives.ts";
 import type { Extracted, ExtractOptions, FileAttributes, FilePath, FileSession, PackOptions } from "../ports/files.ts";
-import { nameText, type TarEntry, TarReader, tarEnd, tarHeader, tarPadding } from "./tar.ts";
+import { nameText, type TarEntry, TarReader, tarComment, tarEnd, tarHeader, tarPadding } from "./tar.ts";
 
 /** Content up to this goes with its request in one frame. */
 const SMALL_BYTES = 64 * 1024;
@@ -27,6 +27,8 @@ const SMALL_BYTES = 64 * 1024;
 const PIECE_BYTES = 64 * 1024;
 /** Smallest piece of an archive that is sent. The helper's pieces, which are larger, are sent as they are. */
 const PIECE_BYTES_MIN = 32 * 1024;
+/** Of the comments of an archive (pax, `comment`) that name what it has not: a pipe, a socket or a device. */
+const LEFT_OUT = "left out: ";
 const BENEATH = { isBeneath: true };
 
 function refusal(entry: string, why: string): AppError {
@@ -296,9 +298,14 @@ async function* gathered(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer, 
 
 async function* entries(session: FileSession, path: FilePath): AsyncGenerator<Buffer, void, undefined> {
   const first_names = new Map<number, string>();
-  for await (const { entry, content } of session.walk(path)) {
-    if (entry.type !== "file" && entry.type !== "directory" && entry.type !== "symlink") continue;
+  let others_count = 0;
+  for await (const { entry, content } of session.walk(path, { withOthers: true })) {
     const name = Buffer.from(entry.name_bytes).toString("latin1");
+    if (entry.type !== "file" && entry.type !== "directory" && entry.type !== "symlink") {
+      others_count++;
+      if (others_count <= LIMITS.archive_others_named_max) yield tarComment(`${LEFT_OUT}${entry.type} ${name}`);
+      continue;
+    }
     const first = first_names.get(entry.link_number);
     if (entry.link_number > 0 && !entry.isLater) first_names.set(entry.link_number, name);
     yield tarHeader({
@@ -315,6 +322,8 @@ async function* entries(session: FileSession, path: FilePath): AsyncGenerator<Bu
     for await (const bytes of content) yield bytes as Buffer;
     yield tarPadding(entry.size);
   }
+  const unnamed_count = others_count - LIMITS.archive_others_named_max;
+  if (unnamed_count > 0) yield tarComment(`${LEFT_OUT}${unnamed_count} more`);
   yield tarEnd();
 }
 

@@ -49,6 +49,7 @@ export const FILE_FLAG = {
   OWNER: 32,
   MTIME: 64,
   MORE: 128,
+  OTHERS: 256,
 } as const;
 
 /** One request's struct and names; what is absent is zero or empty. */

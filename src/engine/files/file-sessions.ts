@@ -293,8 +293,9 @@ export class HelperSession implements FileSession {
     await this.#connection.call(FILE_FRAME.BASE, { path });
   }
 
-  async *walk(path: FilePath): AsyncGenerator<WalkEntry, void, undefined> {
-    const frames = this.#connection.frames(FILE_FRAME.WALK, { path });
+  async *walk(path: FilePath, { withOthers = false } = {}): AsyncGenerator<WalkEntry, void, undefined> {
+    const flags = withOthers ? FILE_FLAG.OTHERS : 0;
+    const frames = this.#connection.frames(FILE_FRAME.WALK, { path, flags });
     async function* content(size: number): AsyncGenerator<Uint8Array, void, undefined> {
       for (let left = size; left > 0; ) {
         const next = await frames.next();

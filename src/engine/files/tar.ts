@@ -328,6 +328,25 @@ export function tarHeader(entry: TarEntry): Buffer {
   return parts.length === 1 ? (parts[0] ?? EMPTY) : Buffer.concat(parts);
 }
 
+/** A comment for all that follows (POSIX pax, type g), which readers ignore. */
+export function tarComment(text: string): Buffer {
+  const value = ` comment=${text}\n`;
+  // Its length counts its own digits.
+  const digits = String(value.length + String(value.length + 1).length).length;
+  const bytes = Buffer.from(`${value.length + digits}${value}`, "latin1");
+  const named = {
+    type: "file" as const,
+    size: 0,
+    name: "pax_global_header",
+    link: "",
+    mode: 0o644,
+    uid: 0,
+    gid: 0,
+    mtime_ms: 0,
+  };
+  return Buffer.concat([block("g", named, bytes.length), bytes, tarPadding(bytes.length)]);
+}
+
 /** The end of an archive. */
 export function tarEnd(): Buffer {
   return Buffer.alloc(2 * BLOCK_BYTES);

@@ -114,7 +114,7 @@ export interface FileSession {
    * Yields all entries below a directory, or the one file at `path`, each directory before its entries. Pipes, sockets,
    * devices and the kernel's own file systems (/proc, /sys) are left out. A file that shrinks ends in zeros.
    */
-  walk(path: FilePath): AsyncGenerator<WalkEntry, void, undefined>;
+  walk(path: FilePath, options?: { readonly withOthers?: boolean }): AsyncGenerator<WalkEntry, void, undefined>;
   /**
    * Unpacks an archive: tar, or tar in gzip. Rejects with INVALID_ARGUMENT for an invalid archive, STORAGE_FULL, or the
    * error of the source. The session stays usable unless it was lost; closing it cancels the extraction.
