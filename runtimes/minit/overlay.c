@@ -46,6 +46,21 @@ static bool append_path(char *options, const char *prefix, const char *path, con
   return at < OPTIONS_BYTES && (size_t)snprintf(options + at, OPTIONS_BYTES - at, "%s", suffix) < OPTIONS_BYTES - at;
 }
 
+/* One directory, or several that each end with a newline: the topmost first. */
+static bool append_lower(char *options, const char *lower) {
+  char path[LAYER_PATH_BYTES];
+  const char *at = lower, *end;
+  if (strchr(lower, '\n') == NULL) return append_path(options, "lowerdir=", lower, "");
+  for (; (end = strchr(at, '\n')) != NULL; at = end + 1) {
+    size_t len = (size_t)(end - at);
+    if (len >= sizeof path) return false;
+    memcpy(path, at, len);
+    path[len] = 0;
+    if (!append_path(options, at == lower ? "lowerdir=" : ":", path, "")) return false;
+  }
+  return true;
+}
+
 static unsigned long flags_of(const struct storage_request *request) {
   return MS_NODEV | MS_NOATIME | (request->flags & STORAGE_READONLY ? MS_RDONLY : 0);
 }
@@ -53,7 +68,7 @@ static unsigned long flags_of(const struct storage_request *request) {
 static void mount_plain(const struct storage_request *request, struct storage_result *result) {
   const char *lower = request->text[0], *directory = request->text[1], *target = request->text[2];
   char options[OPTIONS_BYTES] = "";
-  bool fits = append_path(options, "lowerdir=", lower, "") && append_path(options, ",upperdir=", directory, "/upper") &&
+  bool fits = append_lower(options, lower) && append_path(options, ",upperdir=", directory, "/upper") &&
               append_path(options, ",workdir=", directory, "/work") && append_path(options, "", "", overlay_options);
   if (storage_failed(result, "options", fits ? 0 : ENAMETOOLONG)) return;
   int error = mount("overlay", target, "overlay", flags_of(request), options) == 0 ? 0 : errno;

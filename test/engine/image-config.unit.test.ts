@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import { AppError } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
-import { parseImageConfig } from "../../src/engine/images/image-config.ts";
+import { hasTriggers, parseImageConfig } from "../../src/engine/images/image-config.ts";
 
 const parse = (config: unknown) => parseImageConfig(JSON.stringify({ architecture: "amd64", config }));
 const NOTHING = {
@@ -102,5 +102,28 @@ describe("the configuration of an image", () => {
     expect(() => parseImageConfig('"text"')).toThrow("JSON is not an object");
     const deep = `{"config":{"Env":${"[".repeat(50_000)}${"]".repeat(50_000)}}}`;
     expect(() => parseImageConfig(deep)).toThrow(AppError);
+  });
+});
+
+describe("instructions for builds", () => {
+  it.each([
+    '{"config":{"OnBuild":["RUN x"]}}',
+    '{"config":{"onbuild" : ["COPY /etc/shadow /x"]}}',
+    '{"Config":{"ONBUILD":\n["RUN x"],"OnBuild":[]}}',
+    '{"config":{"OnBuild":[]},"config":{"\\u004fnBuild":["RUN x"]}}',
+    '{"config":{"a\\"":"OnBuild","OnBuild":"RUN x"}}',
+    '{"container_config":{"OnBuild":[""]}}',
+  ])("are found in any spelling: %s", (json) => {
+    expect(hasTriggers(json)).toBe(true);
+  });
+
+  it.each([
+    '{"config":{"OnBuild":null}}',
+    '{"config":{"OnBuild": [ ]}}',
+    '{"config":{"Labels":{"a":"OnBuild"},"Cmd":["OnBuild",":"]}}',
+    '{"config":{"Env":["A=\\"OnBuild\\": [1]"]}}',
+    "not JSON",
+  ])("are none in %s", (json) => {
+    expect(hasTriggers(json)).toBe(false);
   });
 });

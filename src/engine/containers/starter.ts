@@ -93,11 +93,11 @@ export class ContainerStarter {
 
   /** Mounts the root of a container that does not run. Rejects with WRONG_STATE when it is being started by then. */
   async mountIdle(id: string, reference: string, isStarting: () => boolean): Promise<IdleRoot> {
-    const { image, leave } = await this.#host.images.enter(reference);
+    const { lower, leave } = await this.#host.images.enterRoot(reference);
     try {
       if (isStarting()) throw new AppError("WRONG_STATE", `container ${id} is starting`);
       const launcher = await this.#host.launcher();
-      return { root: await this.mount(launcher, id, { lower: image.path }), launcher, letGo: leave };
+      return { root: await this.mount(launcher, id, { lower }), launcher, letGo: leave };
     } catch (error) {
       leave();
       throw error;

@@ -37,6 +37,29 @@ export function releaseOf(json: string): string {
   }
 }
 
+/** A string of JSON, and what follows it if it is a name whose value is missing or empty. */
+const TOKEN = /("(?:[^"\\]|\\.)*")(\s*:\s*(null|\[\s*\])?)?/g;
+
+/**
+ * True if a configuration has instructions for builds on the image, by any spelling that Go takes for `OnBuild`. `buildah from` carries
+ * them out at once, on this machine's files and outside of any container.
+ */
+export function hasTriggers(json: string): boolean {
+  for (const [, name = '""', colon, empty] of json.matchAll(TOKEN)) {
+    if (colon === undefined || empty !== undefined) continue;
+    if (nameOf(name).toLowerCase() === "onbuild") return true;
+  }
+  return false;
+}
+
+function nameOf(token: string): string {
+  try {
+    return String(JSON.parse(token));
+  } catch {
+    return "";
+  }
+}
+
 /** Throws INVALID_ARGUMENT. */
 export function parseImageConfig(json: string): ImageConfig {
   const bytes = Buffer.byteLength(json);

@@ -7,6 +7,8 @@
  *    holder has noted before a release that the image is needed, so an image that was held when `keep` began to read what is needed stays.
  * G4 A container in a user namespace needs the layers and no mount. It takes them from the store's files if a name of this daemon
  *    keeps the image there; that name stays while the container needs the image.
+ * G5 buildah mounts no image with instructions for builds: it would carry them out. Roots that lie on layers need no mount of it: of
+ *    at most some 30 without a user namespace, which is what one page of options holds.
  */
 import { mkdirSync } from "node:fs";
 import { LRUCache } from "lru-cache";
@@ -27,7 +29,7 @@ import type {
   PulledImage,
 } from "../ports/images.ts";
 import { removeDevices } from "./device-nodes.ts";
-import { parseImageConfig, releaseOf } from "./image-config.ts";
+import { hasTriggers, parseImageConfig, releaseOf } from "./image-config.ts";
 import type { ImageExports } from "./image-exports.ts";
 import type { ImagePulls } from "./image-pulls.ts";
 import type { ImageStore, LayeredImage, MountedImage } from "./image-store.ts";
@@ -328,6 +330,23 @@ export class MountedImages implements Images {
     }
   }
 
+  /** Takes what a root without a user namespace lies on: the mount of an image, or its layers (G5). Rejects with NOT_FOUND. */
+  async enterRoot(
+    reference: string,
+  ): Promise<{ readonly lower: string | readonly string[]; readonly leave: () => void }> {
+    const hasOwn = reference !== SCRATCH_IMAGE && hasTriggers(await this.#configOf(reference));
+    if (hasOwn) {
+      const { image, leave } = await this.enterLayers(reference);
+      return { lower: image.layers, leave };
+    }
+    const { image, leave } = await this.enter(reference);
+    return { lower: image.path, leave };
+  }
+
+  async #configOf(reference: string): Promise<string> {
+    return this.#options.files.config((await this.find(reference)).id);
+  }
+
   /** Keeps what an earlier process mounted, for a container that lives on. Returns what lets it go. */
   hold(id: string): () => void {
     return this.#hold(id, true);
@@ -388,13 +407,23 @@ export class MountedImages implements Images {
   }
 
   #mount(found: FoundImage, isInUse: boolean): Promise<MountedImage> {
-    const { images, withLauncher } = this.#options;
+    const { images, files, withLauncher } = this.#options;
     const mount = this.#mounts.get(found.id);
     invariant(mount !== undefined, "the image is held");
     if (mount.mounted !== null) return mount.mounted;
-    const mounting = this.#turns.run(images.keyOf(found.id), () =>
-      withLauncher((launcher) => images.mount(launcher, found, isInUse)),
-    );
+    const mounting = this.#turns.run(images.keyOf(found.id), async () => {
+      // G5
+      if (hasTriggers(await files.config(found.id))) {
+        throw new AppError(
+          "START_FAILED",
+          `image not mounted: ${found.reference.slice(0, 200)} has ONBUILD instructions`,
+          {
+            hint: "build an image on it, and use that one",
+          },
+        );
+      }
+      return withLauncher((launcher) => images.mount(launcher, found, isInUse));
+    });
     mount.mounted = mounting;
     mounting.catch(() => {
       if (mount.mounted === mounting) mount.mounted = null;
