@@ -82,7 +82,7 @@ export async function stock(daemon: Daemon): Promise<Stock> {
     [`#/services/${service.service_id}`, "Token rotated"],
     ["#/messages", "queue:jobs"],
     [`#/messages/${encodeURIComponent(queue)}`, "task.created"],
-    [`#/containers/${container_id}/terminal/${session_id}`, "Terminals of this container"],
+    [`#/containers/${container_id}/terminal/${session_id}`, "Last use"],
     ["#/operations", operation.operation_type],
     [`#/operations/${operation.operation_id}`, "Accepted"],
     ["#/activity", "Events"],
