@@ -205,7 +205,7 @@ describe("a terminal on the page", () => {
     const page = await open();
     const [{ id }] = await sessions();
     await daemon.stop();
-    await page.getByText("reconnecting").waitFor();
+    await page.getByText("connection lost, reconnecting").waitFor();
     await daemon.start(SETTINGS);
     await page.getByText("/bin/bash in").waitFor();
     const [now] = await sessions();
