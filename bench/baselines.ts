@@ -15,7 +15,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { systemClock } from "../src/base/clock.ts";
-import { volatileDirectory } from "../src/base/config.ts";
+import { volatileDirectory } from "../src/base/volatile-directory.ts";
 import { LauncherClient, LauncherProcess } from "../src/engine/launcher/launcher.ts";
 import { NODE_PATH } from "../src/installation/paths.js";
 import { checkClasses, ratePerSecond } from "./calls.ts";

@@ -11,9 +11,9 @@
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { systemClock } from "../src/base/clock.ts";
-import { volatileDirectory } from "../src/base/config.ts";
 import { AppError } from "../src/base/errors.ts";
 import { LIMITS } from "../src/base/limits.ts";
+import { volatileDirectory } from "../src/base/volatile-directory.ts";
 import { ImageStore } from "../src/engine/images/image-store.ts";
 import { detectCgroupMode, removeGroup } from "../src/engine/kernel/control-groups.ts";
 import { LauncherClient, LauncherProcess } from "../src/engine/launcher/launcher.ts";

@@ -74,7 +74,7 @@ export function makeTransfers(
 /** Builds of images on containers of this node, and images of the files of containers. */
 export function makeBuilds(
   { config, clock, log, ids, undo }: Parts,
-  parts: Omit<BuildsOptions, "cache" | "layers" | "running_max" | "directory" | "clock" | "log" | "ids"> & {
+  parts: Omit<BuildsOptions, "cache" | "layers" | "running_max" | "trusted" | "directory" | "clock" | "log" | "ids"> & {
     readonly store: Store;
     readonly node: StoredNode;
   },
@@ -82,10 +82,11 @@ export function makeBuilds(
   const layers = new BuildLayers(log);
   undo.add(() => layers.close());
   const cache = new BuildCache({ ...parts, storage: () => parts.engine.storage, clock, ids, log });
-  const { builds_max: running_max, data_dir } = config;
+  const { builds_max: running_max, data_dir, trust } = config;
   const common = { ...parts, layers, clock, log, ids };
+  const trusted = trust?.environment ?? {};
   return {
-    builds: new Builds({ ...common, cache, running_max, directory: `${data_dir}/builds` }),
+    builds: new Builds({ ...common, cache, running_max, trusted, directory: `${data_dir}/builds` }),
     commits: new Commits({ ...common, directory: `${data_dir}/commits` }),
   };
 }

@@ -1,5 +1,7 @@
 /** The bounds of image builds, a part of LIMITS. */
 export const BUILD_LIMITS = {
+  /** One file of certificate authorities that builds trust: a bundle of all that Mozilla trusts has 220 KB. */
+  ca_file_bytes_max: 2_097_152,
   /** A build file: the longest have some hundred lines. It is parsed on the main thread, in some ms. */
   build_file_bytes_max: 256 * 1024,
   build_instructions_max: 500,

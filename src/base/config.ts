@@ -3,7 +3,7 @@
  * (`HEARTH_DATA_DIR` is `--data-dir`); nothing else reads the environment. The settings are those of settings.ts.
  */
 import { createHash } from "node:crypto";
-import { readFileSync, statfsSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { isIPv4 } from "node:net";
 import { totalmem } from "node:os";
 import { resolve } from "node:path";
@@ -20,12 +20,15 @@ import {
   flagOf,
   isSecret,
   JWT_ALGORITHMS,
+  PROXY_CREDENTIALS,
   rangeOf,
   SETTINGS,
   type SettingName,
   USER_NAMESPACE_CHOICES,
   USERS_CHOICES,
 } from "./settings.ts";
+import { readTrust, type Trust } from "./trust.ts";
+import { volatileDirectory } from "./volatile-directory.ts";
 
 export interface Config {
   readonly listen_host: string;
@@ -97,6 +100,8 @@ export interface Config {
   readonly profiles_dir: string | null;
   /** Builds of images that may run at once; 0: none may. */
   readonly builds_max: number;
+  /** Null: builds trust what their image does. */
+  readonly trust: Trust | null;
   /** Size of the storage pool, whose setting keeps the name that operators know; null: half of the disk. */
   readonly storage_pool_mb: number | null;
   /** Disk scheduler of the storage pool's loop device. */
@@ -261,6 +266,13 @@ function natsSetting(read: (name: SettingName) => string): NatsServer | null {
   }
 }
 
+function trustSetting(read: (name: SettingName) => string): Trust | null {
+  const [proxy, no_proxy, credentials] = [read("build_proxy"), read("build_no_proxy"), read("build_proxy_credentials")];
+  if (!PROXY_CREDENTIALS.some((choice) => choice === credentials)) refuse("build_proxy_credentials", credentials);
+  const files = entriesOf(read("build_ca_files")).map((file) => resolve(file));
+  return readTrust({ files, proxy, no_proxy, shares_credentials: credentials === "shared" });
+}
+
 const LISTED_HOST = /^([a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:\d{1,5})?$/i;
 
 function entriesOf(text: string): readonly string[] {
@@ -378,24 +390,6 @@ function sampleRatio(read: (name: SettingName) => string): number {
   return Number(text);
 }
 
-/** TMPFS_MAGIC, include/uapi/linux/magic.h. */
-const TMPFS_MAGIC = 0x01021994;
-
-/**
- * Where state goes that a reboot may take: `/run`, or `/dev/shm` on a machine whose `/run` is a folder on a disk. The
- * OCI runtime writes and renames some files there for each start; on ext4 that costs half of what crun costs.
- */
-export function volatileDirectory(): string {
-  const isInMemory = (path: string): boolean => {
-    try {
-      return statfsSync(path).type === TMPFS_MAGIC;
-    } catch {
-      return false;
-    }
-  };
-  return !isInMemory("/run") && isInMemory("/dev/shm") ? "/dev/shm" : "/run";
-}
-
 /** Builds that a machine runs at once unless a setting says otherwise. */
 export function buildsOf(memory_mb: number): number {
   return Math.min(LIMITS.builds_max, Math.max(1, Math.floor(memory_mb / LIMITS.build_node_memory_mb)));
@@ -488,6 +482,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     profile_rebuild_hours: wholeNumber("profile_rebuild_hours", read("profile_rebuild_hours")),
     profiles_dir: read("profiles_dir") === "" ? null : resolve(read("profiles_dir")),
     builds_max: read("builds") === "" ? buildsOf(machineMemoryMb()) : wholeNumber("builds", read("builds")),
+    trust: trustSetting(read),
     storage_pool_mb: read("area") === "" ? null : wholeNumber("area", read("area")),
     terminal_idle_seconds: wholeNumber("terminal_idle", read("terminal_idle")),
     terminal_ttl_seconds: wholeNumber("terminal_ttl", read("terminal_ttl")),

@@ -23,21 +23,13 @@ export interface Setting {
 export const USER_NAMESPACE_CHOICES = ["auto", "on", "off"] as const;
 /** off: no users. login: users sign in, and nobody registers. */
 export const USERS_CHOICES = ["off", "login", "on"] as const;
+export const PROXY_CREDENTIALS = ["refused", "shared"] as const;
 export const DISK_SCHEDULERS = ["keep", "bfq"] as const;
 
 /** Asymmetric ones only: with a shared secret everyone who verifies could also sign (RFC 8725 §2.1). */
-export const JWT_ALGORITHMS: readonly string[] = [
-  "RS256",
-  "RS384",
-  "RS512",
-  "PS256",
-  "PS384",
-  "PS512",
-  "ES256",
-  "ES384",
-  "ES512",
-  "EdDSA",
-];
+export const JWT_ALGORITHMS: readonly string[] = "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA".split(
+  " ",
+);
 
 export const DAY_SECONDS = 24 * 3600;
 
@@ -349,6 +341,34 @@ export const SETTINGS = {
     default_text: `one for each ${LIMITS.build_node_memory_mb} MiB of memory, from 1 to ${LIMITS.builds_max}`,
     range: [0, LIMITS.builds_max],
     about: "Concurrent builds of images; further ones wait, and 0 refuses all.",
+  },
+  build_ca_files: {
+    variable: "HEARTH_BUILD_CA_FILES",
+    fallback: "",
+    default_text: "none",
+    range: "paths of PEM files, comma-separated",
+    about: "Certificate authorities that builds trust, and containers and functions on request.",
+  },
+  build_proxy: {
+    variable: "HEARTH_BUILD_PROXY",
+    fallback: "",
+    default_text: "none",
+    range: URL_RANGE,
+    about: "Proxy that builds use for HTTP and HTTPS, and containers and functions on request.",
+    is_secret: true,
+  },
+  build_no_proxy: {
+    variable: "HEARTH_BUILD_NO_PROXY",
+    fallback: "",
+    default_text: "none",
+    range: "hosts, comma-separated",
+    about: "Hosts that are called without HEARTH_BUILD_PROXY.",
+  },
+  build_proxy_credentials: {
+    variable: "HEARTH_BUILD_PROXY_CREDENTIALS",
+    fallback: "refused",
+    range: PROXY_CREDENTIALS.join(", "),
+    about: "Whether HEARTH_BUILD_PROXY may contain a credential; every tenant's containers can read it then.",
   },
   // The variable and the flag keep the name that operators have set.
   area: {

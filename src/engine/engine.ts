@@ -66,6 +66,7 @@ export class LocalEngine implements Engine {
     const found = await host.begin();
     const areAdoptable = await this.instances.begin();
     host.writeResolvConf();
+    host.writeTrust();
     const mounting = host.images.pin(found, areAdoptable);
     const [{ sorted, adopted }] = await together(
       this.#openStorage().then(() => this.#takeOver()),

@@ -13,6 +13,7 @@ const NAME = `localhost/hearth-test-build-${process.pid}`;
 const made = new MadeImages(NAME);
 const daemon = new Daemon();
 const user = new BuildUser(daemon);
+const PROXY = "http://proxy.test:3128";
 const BASE = `FROM ${NAME}\n`;
 
 const SLEEP = `sleep 1000.${process.pid}`;
@@ -26,7 +27,7 @@ const tenant = async (name: string, limits?: object): Promise<BuildUser> => (awa
 
 beforeAll(async () => {
   made.make("base");
-  await daemon.start({ HEARTH_CELLS: "0" });
+  await daemon.start({ HEARTH_CELLS: "0", HEARTH_BUILD_PROXY: PROXY });
   await pullLocal(daemon, NAME);
 });
 
@@ -82,6 +83,14 @@ describe("a build", () => {
     expect(log.filter(({ stream }) => stream === "step").map(({ text }) => text)).toContain(
       "step 6/11: COPY --chown=7:8 --chmod=0700 run.sh ./",
     );
+  });
+});
+
+describe("the operator's proxy", () => {
+  it("is in the variables of commands unless the build file sets them, and in no image", async () => {
+    const commands = ["RUN echo $HTTPS_PROXY > /one", "ENV HTTPS_PROXY=http://own", "RUN echo $HTTPS_PROXY > /other"];
+    const { reference } = await user.built([BASE, ...commands].join("\n"));
+    expect(await user.look(reference, 'cat /one /other; echo "[$http_proxy]"')).toBe(`${PROXY}\nhttp://own\n[]\n`);
   });
 });
 

@@ -1,21 +1,36 @@
 /** `hearth deploy --build` against a real daemon, with dependencies of this machine alone. */
-import { readdirSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Tree, writeTree } from "../support/code.ts";
 import { operatorOf } from "../support/command.ts";
 import { Daemon, eventually } from "../support/daemon.ts";
+import { archive } from "../support/file-helper.ts";
+import { makeCertificate } from "../support/registry.ts";
 import { zip } from "../support/zip.ts";
 
 const daemon = new Daemon();
 const operator = operatorOf(daemon);
 const { shell, hearth, out, answer } = operator;
 
+const certificate = makeCertificate();
+const settings = mkdtempSync(join(tmpdir(), "hearth-trust-"));
+const PROXY = "http://proxy.test:3128";
+
 beforeAll(async () => {
-  await daemon.start({ HEARTH_CELLS: "2" });
+  writeFileSync(join(settings, "ca.pem"), certificate.cert);
+  await daemon.start({
+    HEARTH_CELLS: "2",
+    HEARTH_BUILD_CA_FILES: join(settings, "ca.pem"),
+    HEARTH_BUILD_PROXY: PROXY,
+    HEARTH_BUILD_NO_PROXY: "localhost",
+  });
 });
 afterAll(async () => {
   operator.dispose();
+  rmSync(settings, { recursive: true });
   await daemon.dispose();
 });
 
@@ -119,6 +134,70 @@ describe("hearth deploy --build", () => {
       err: expect.stringContaining("nothing to build"),
     });
     expect(await containers()).toBe(0);
+  });
+
+  it("trusts the operator's certificates and uses the proxy in builds, and elsewhere on request", async () => {
+    const registry = `
+import { readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:https";
+const [cert, key] = ["cert.pem", "key.pem"].map((file) => readFileSync(file));
+const base = "https://localhost:4873";
+const dist = { tarball: base + "/npm-dep.tgz" };
+const answers = {
+  "/npm-dep": JSON.stringify({ name: "npm-dep", "dist-tags": { latest: "1.0.0" }, versions: { "1.0.0": { name: "npm-dep", version: "1.0.0", dist } } }),
+  "/npm-dep.tgz": readFileSync("npm-dep.tgz"),
+  "/simple/dep/": '<a href="/dep-1.0-py3-none-any.whl">dep-1.0-py3-none-any.whl</a>',
+  "/dep-1.0-py3-none-any.whl": readFileSync("dep-1.0-py3-none-any.whl"),
+};
+createServer({ cert, key }, ({ url }, response) => {
+  const type = url.startsWith("/simple") ? "text/html" : "application/json";
+  response.writeHead(url in answers ? 200 : 404, { "content-type": type }).end(answers[url]);
+}).listen(4873, () => writeFileSync("/tmp/ready", ""));
+`;
+    const tarball = archive(
+      {
+        name: "package/package.json",
+        content: '{"name":"npm-dep","version":"1.0.0","type":"module","exports":"./index.js"}',
+      },
+      { name: "package/index.js", content: 'export const word = "trusted";\n' },
+    );
+    const steps = [
+      "node registry.mjs & while [ ! -e /tmp/ready ]; do sleep 0.1; done",
+      "! env -u NODE_EXTRA_CA_CERTS npm_config_fetch_retries=0 npm view npm-dep --registry https://localhost:4873 2> refused.txt || exit 9",
+      "npm install npm-dep --registry https://localhost:4873 || exit 8",
+      "pip install dep -t site-packages --index-url https://localhost:4873/simple || exit 7",
+      "curl -sf https://localhost:4873/npm-dep > curl.txt || exit 6",
+      "echo $HTTP_PROXY $https_proxy $NO_PROXY > proxy.txt; rm *.pem",
+    ];
+    folder("trust", {
+      "hearth.toml": `${toml("trust", "nodejs", "index.mjs#handler")}command = """${steps.join("\n")}"""\n`,
+      "package.json": '{"private":true}',
+      "registry.mjs": registry,
+      "npm-dep.tgz": gzipSync(tarball),
+      "dep-1.0-py3-none-any.whl": WHEEL,
+      "cert.pem": certificate.cert,
+      "key.pem": certificate.key,
+      "index.mjs":
+        'import { readFileSync } from "node:fs";\nimport { word } from "npm-dep";\nconst read = (name) => readFileSync(new URL(name, import.meta.url), "utf8");\nexport const handler = () => ({ word, refused: read("refused.txt"), proxy: read("proxy.txt"), python: read("site-packages/dep.py"), by_itself: process.env.HTTPS_PROXY ?? null });\n',
+    });
+    const built = await hearth("deploy", "trust", "--build");
+    expect(built, built.err).toMatchObject({ code: 0 });
+    const seen = JSON.parse(await out("invoke", "trust"));
+    expect(seen).toMatchObject({ word: "trusted", python: "ANSWER = 42\n", by_itself: null });
+    expect(seen.refused).toMatch(/SELF_SIGNED_CERT/);
+    expect(seen.proxy).toBe(`${PROXY} ${PROXY} localhost\n`);
+    // Others see the files, and take them only where they ask.
+    const look =
+      'echo "[$HTTPS_PROXY]"; . /dev/hearth/environment; echo "$HTTPS_PROXY $SSL_CERT_FILE"; grep -c BEGIN "$SSL_CERT_FILE"; echo x 2>&1 > /dev/hearth/ca.pem | grep -o "Read-only.*"';
+    const lines = [/^\[\]$/, new RegExp(`^${PROXY} /dev/hearth/ca\\.pem$`), /^[1-9]\d+$/, /^Read-only file system$/];
+    await out("create", "asks", "--handler", look);
+    await out("deploy", "asks");
+    await out("run", "-d", "--name", "asks-too");
+    for (const told of [await out("invoke", "asks"), await out("exec", "asks-too", "--", "sh", "-c", look)]) {
+      const found = told.replaceAll("\r", "").trimEnd().split("\n");
+      expect(found).toEqual(lines.map((line) => expect.stringMatching(line)));
+    }
+    await out("rm", "-f", "asks-too");
   });
 
   it("removes its container on Ctrl-C, and limits its life for the case that it is killed", async () => {

@@ -12,7 +12,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { afterEach, describe, expect, it } from "vitest";
-import { volatileDirectory } from "../../src/base/config.ts";
+import { volatileDirectory } from "../../src/base/volatile-directory.ts";
 import { NODE_PATH, PROJECT_DIR } from "../../src/installation/paths.js";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";

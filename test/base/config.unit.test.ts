@@ -4,6 +4,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { buildsOf, ownPorts, readConfig } from "../../src/base/config.ts";
+import { LIMITS } from "../../src/base/limits.ts";
+import { makeCertificate } from "../support/registry.ts";
 
 describe("the configuration", () => {
   it.each([{}, { HEARTH_DATA_DIR: "", HEARTH_LISTEN: "" }])(
@@ -205,5 +207,49 @@ describe("the configuration", () => {
     expect(readConfig({ ...set, HEARTH_JWT_ISSUER: "https://i.test" }, []).outside_issuer?.issuer).toBe(
       "https://i.test",
     );
+  });
+
+  it("reads what builds trust, and refuses keys, credentials and files that are none", () => {
+    const directory = mkdtempSync(join(tmpdir(), "hearth-config-"));
+    const file = (name: string, text: string) => {
+      writeFileSync(join(directory, name), text);
+      return join(directory, name);
+    };
+    const read = (settings: Readonly<Record<string, string>>) => readConfig(settings, []).trust;
+    try {
+      const { cert, key } = makeCertificate();
+      const own = file("ca.pem", `# our own\r\n${cert}`);
+      expect(read({})).toBeNull();
+      expect(read({ HEARTH_BUILD_CA_FILES: `${own}, ${own}` })).toMatchObject({
+        certificates: `${cert.trim()}\n${cert.trim()}\n`,
+        environment: { NODE_EXTRA_CA_CERTS: "/dev/hearth/ca.pem", PIP_CERT: "/dev/hearth/ca.pem" },
+      });
+      expect(read({ HEARTH_BUILD_PROXY: "http://p:3128", HEARTH_BUILD_NO_PROXY: "a.test" })?.environment).toEqual({
+        ...{ HTTP_PROXY: "http://p:3128", HTTPS_PROXY: "http://p:3128", NO_PROXY: "a.test" },
+        ...{ http_proxy: "http://p:3128", https_proxy: "http://p:3128", no_proxy: "a.test" },
+      });
+      const secret = "http://me:hush-hush@p:3128";
+      const shared = read({ HEARTH_BUILD_PROXY: secret, HEARTH_BUILD_PROXY_CREDENTIALS: "shared" });
+      expect(shared?.environment.https_proxy).toBe(secret);
+      const refused: readonly (readonly [Readonly<Record<string, string>>, string])[] = [
+        [{ HEARTH_BUILD_CA_FILES: "/missing.pem" }, "HEARTH_BUILD_CA_FILES: cannot read a file"],
+        [{ HEARTH_BUILD_CA_FILES: file("key.pem", cert + key) }, "contains a private key"],
+        [{ HEARTH_BUILD_CA_FILES: file("none.pem", "text") }, "has no certificate"],
+        [{ HEARTH_BUILD_CA_FILES: file("bad.pem", cert.replace(/M/g, "N")) }, "invalid certificate"],
+        [{ HEARTH_BUILD_CA_FILES: file("large.pem", cert + " ".repeat(LIMITS.ca_file_bytes_max)) }, "too large"],
+        [{ HEARTH_BUILD_PROXY: secret }, "HEARTH_BUILD_PROXY has a credential"],
+        [{ HEARTH_BUILD_PROXY: "http://hush-hush@p" }, "HEARTH_BUILD_PROXY has a credential"],
+        [{ HEARTH_BUILD_PROXY: "socks5://p" }, "invalid HEARTH_BUILD_PROXY"],
+        [{ HEARTH_BUILD_PROXY: "http://p/hush-hush" }, "invalid HEARTH_BUILD_PROXY"],
+        [{ HEARTH_BUILD_NO_PROXY: "a" }, "HEARTH_BUILD_NO_PROXY is set without HEARTH_BUILD_PROXY"],
+        [{ HEARTH_BUILD_PROXY_CREDENTIALS: "yes" }, "invalid HEARTH_BUILD_PROXY_CREDENTIALS"],
+      ];
+      for (const [settings, message] of refused) {
+        expect(() => read(settings), message).toThrow(message);
+        expect(() => read(settings)).not.toThrow("hush-hush");
+      }
+    } finally {
+      rmSync(directory, { recursive: true });
+    }
   });
 });

@@ -9,7 +9,7 @@ import type { ContainerSpec } from "../../src/engine/ports.ts";
 
 const at = (destination: string): OciMount => ({ destination, type: "bind", source: "/x", options: [] });
 const PLACEMENT: Placement = {
-  ...{ run: "a.1", image_id: "i", rootfs: "/r", minit: "/m", etc: "/e", slot_index: 0 },
+  ...{ run: "a.1", image_id: "i", rootfs: "/r", minit: "/m", etc: "/e", trust: null, slot_index: 0 },
   ...{
     netns: "/n",
     user: null,

@@ -17,7 +17,8 @@ import {
 } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
-import { type Config, volatileDirectory } from "../../src/base/config.ts";
+import type { Config } from "../../src/base/config.ts";
+import { volatileDirectory } from "../../src/base/volatile-directory.ts";
 import { buildahCommand, helperPath, NODE_PATH, PROJECT_DIR, readDirectories } from "../../src/installation/paths.js";
 import { checkAnswer } from "./answers.ts";
 import { bridgeOf, ownSubnet, tagOf } from "./networks.ts";

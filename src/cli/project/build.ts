@@ -39,6 +39,9 @@ const ENVIRONMENT = {
   SOURCE_DATE_EPOCH: "315532800",
 };
 
+/** Takes the certificates and the proxy that the operator gives to builds, where there are any (src/base/trust.ts). */
+const TRUSTING = "if [ -r /dev/hearth/environment ]; then . /dev/hearth/environment; fi\n";
+
 /**
  * The command that installs what a folder names; null: it names nothing. A program of the runtimes custom and shell finds
  * packages of Python beside it: unlike python3, these runtimes have no folder for them. Without --upgrade, which would
@@ -94,7 +97,7 @@ async function codeOf(session: Session, one: ProjectFunction, command: string | 
     const { pieces } = await client.open("POST /api/containers/:container_id/stream", {
       params: { container_id },
       body: {
-        command: ["/bin/sh", "-c", command],
+        command: ["/bin/sh", "-c", `${TRUSTING}${command}`],
         working_directory: FOLDER,
         environment: ENVIRONMENT,
         timeout_ms: LIMITS.exec_timeout_ms_max,

@@ -32,6 +32,7 @@ import {
   rlimits,
   scratch,
   tmpfs,
+  trustMount,
 } from "./instance.ts";
 import { arrangeMounts, type OciMount } from "./mounts.ts";
 
@@ -92,6 +93,8 @@ export interface Placement {
   readonly minit: string;
   /** Directory of its own files of /etc, as the launcher sees it. */
   readonly etc: string;
+  /** The directory of what builds trust, on the host; null for none. */
+  readonly trust: string | null;
   readonly slot_index: number;
   /** Path of a ready network namespace. */
   readonly netns: string;
@@ -227,7 +230,7 @@ export function targetsOf(spec: ContainerSpec): readonly string[] {
 }
 
 function mountsOf(spec: ContainerSpec, placement: Placement): readonly OciMount[] {
-  const { user, gpus, socket, mounts, minit, etc, visible_groups, cgroup } = placement;
+  const { user, gpus, socket, mounts, minit, etc, trust, visible_groups, cgroup } = placement;
   return arrangeMounts({
     kernel: [
       ...kernelMounts(LIMITS.tmpfs_mb),
@@ -237,6 +240,7 @@ function mountsOf(spec: ContainerSpec, placement: Placement): readonly OciMount[
     memory: memoryMounts(spec),
     files: [
       ...etcMounts(etc, spec.read_only_root),
+      ...trustMount(trust),
       ...(socket === null ? [] : [bind(socket.source, socket.target, "ro", "noexec")]),
     ],
     owned: mounts.map(({ source, target }) => bind(source, target, "rw", ...(user === null ? [] : ["idmap"]))),

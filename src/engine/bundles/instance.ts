@@ -4,6 +4,7 @@
  */
 import { PATH_INSIDE, RUNTIME_INSIDE } from "../../base/container-environment.ts";
 import { LIMITS } from "../../base/limits.ts";
+import { TRUST_INSIDE } from "../../base/trust.ts";
 import type { PlacedGpus } from "../gpu/edits.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { InstanceClass } from "../ports/instances.ts";
@@ -38,6 +39,8 @@ export interface InstanceSpec {
   /** The minit binary and resolv.conf on the host. */
   readonly minit: string;
   readonly resolv_conf: string;
+  /** The directory of what builds trust, on the host; null for none. */
+  readonly trust: string | null;
   readonly uid: number;
   /** Path of a ready network namespace. */
   readonly netns: string;
@@ -72,6 +75,10 @@ export const bind = (source: string, destination: string, ...options: string[]):
   options: ["bind", "nosuid", "nodev", ...options],
 });
 
+/** The operator's certificates and proxy, read-only; no mount where no setting names any. */
+export const trustMount = (directory: string | null): readonly OciMount[] =>
+  directory === null ? [] : [bind(directory, TRUST_INSIDE, "ro", "noexec")];
+
 /** Bounds of a directory in memory. */
 export const scratch = (size_mb: number) => [`size=${size_mb}m`, `nr_inodes=${LIMITS.tmpfs_inodes_max}`];
 const DEV = ["nosuid", "strictatime", "mode=755", "size=64k", `nr_inodes=${LIMITS.dev_inodes_max}`];
@@ -100,10 +107,11 @@ export const rlimits = (files_max: number) =>
   }).map(([type, value]) => ({ type, soft: value, hard: value }));
 
 /** Files of this machine that instances see read-only. */
-function sharedFiles({ resolv_conf, pinned, class: { runtime_directory, foreign } }: InstanceSpec): OciMount[] {
+function sharedFiles({ resolv_conf, trust, pinned, class: { runtime_directory, foreign } }: InstanceSpec): OciMount[] {
   const files = Object.entries(foreign?.pinned_files ?? {});
   return [
     bind(resolv_conf, "/etc/resolv.conf", "ro", "noexec"),
+    ...trustMount(trust),
     ...(runtime_directory === null ? [] : [bind(runtime_directory, RUNTIME_INSIDE, "ro")]),
     ...files.map(([inside, path]) => bind(`${pinned}${path}`, inside, "ro")),
   ];

@@ -47,6 +47,7 @@ export class ContainerFilters {
         rootfs: path,
         minit: options.minit,
         etc: bundle,
+        trust: null,
         slot_index: slot.index,
         netns: slot.netns,
         user: null,

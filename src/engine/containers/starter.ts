@@ -166,13 +166,14 @@ export class ContainerStarter {
     run: string,
     { image, rootfs, slot, filter, gpus, socket }: StartParts,
   ): Placement {
-    const { options, tenants, groups, visible_groups, storage } = this.#host;
+    const { options, trust, tenants, groups, visible_groups, storage } = this.#host;
     return {
       run,
       image_id: image.id,
       rootfs,
       minit: options.minit,
       etc: this.#files.etc(id),
+      trust,
       slot_index: slot.index,
       netns: slot.netns,
       user: slot.user,

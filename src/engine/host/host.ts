@@ -6,7 +6,7 @@
  * H1 Everything made on the machine carries the daemon's tag, so that the next start finds what a crash left.
  * H2 The address, the uid and the GPUs of a container are given to no other before nothing of it is left.
  */
-import { chmodSync, lstatSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { Piscina } from "piscina";
 import type { Clock } from "../../base/clock.ts";
@@ -16,6 +16,7 @@ import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import type { TransferTurns } from "../../base/transfer-turns.ts";
+import { trustFiles } from "../../base/trust.ts";
 import { type VisibleGroups, visibleGroups } from "../bundles/group-mounts.ts";
 import { DOMAIN } from "../dns/answers.ts";
 import { NameServerOfContainers } from "../dns/name-server.ts";
@@ -90,6 +91,8 @@ export class EngineHost {
   readonly resolv_conf: string;
   /** Of containers that have names. */
   readonly member_resolv_conf: string;
+  /** Directory of what builds trust; null: no setting names anything. */
+  trust: string | null = null;
   readonly names: NameServerOfContainers;
   /** Directory below which roots of containers are mounted, in the launcher's namespace. */
   readonly roots: string;
@@ -269,6 +272,20 @@ export class EngineHost {
     });
     // Without a listener an error outside of any task would end the daemon. Another thread takes the place.
     this.#threads.on("error", (error) => this.options.log.error("a worker thread exited", { error: errorText(error) }));
+  }
+
+  /** Files of a setting that is gone go too: containers that run see the directory as it is now. */
+  writeTrust(): void {
+    const { trust, run_dir } = this.options.config;
+    const directory = `${run_dir}/trust`;
+    mkdirSync(directory, { recursive: true, mode: 0o755 });
+    const files = trust === null ? {} : trustFiles(trust);
+    for (const name of readdirSync(directory)) if (!Object.hasOwn(files, name)) rmSync(`${directory}/${name}`);
+    for (const [name, content] of Object.entries(files)) {
+      writeFileSync(`${directory}/${name}.new`, content, { mode: 0o444 });
+      renameSync(`${directory}/${name}.new`, `${directory}/${name}`);
+    }
+    this.trust = trust === null ? null : directory;
   }
 
   writeResolvConf(): void {

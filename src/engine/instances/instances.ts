@@ -399,7 +399,8 @@ export class LocalInstances implements Instances {
       gpus: ANY_GPUS,
     };
     const serving = [RESIDENT_ENVIRONMENT, LIMITS.resident_calls_max];
-    const made = instanceConfig({ ...any, minit, resolv_conf: this.#host.resolv_conf, seccomp: this.#filter });
+    const { resolv_conf, trust } = this.#host;
+    const made = instanceConfig({ ...any, minit, resolv_conf, trust, seccomp: this.#filter });
     const { command, version } = this.#host.runtime;
     return fingerprintOf([PROTOCOL_VERSION, command, version, config.subnet, config.bridge, made, serving]);
   }
@@ -419,6 +420,7 @@ export class LocalInstances implements Instances {
       rootfs: own?.rootfs ?? image.path,
       minit: this.#host.options.minit,
       resolv_conf: this.#host.resolv_conf,
+      trust: this.#host.trust,
       uid: slot.uid,
       netns: slot.netns,
       cgroup: this.#cgroup(id),

@@ -38,6 +38,7 @@ export interface BuildTerms {
   readonly ignored: Ignored;
   readonly budget: MatchBudget;
   readonly secrets: ReadonlyMap<string, Uint8Array>;
+  readonly trusted: Readonly<Record<string, string>>;
   readonly steps_count: number;
   readonly signal: AbortSignal;
   readonly log: BuildLog;

@@ -32,6 +32,8 @@ export interface CommandOptions {
   readonly disk_mb: number;
   readonly egress: Egress;
   readonly log: BuildLog;
+  /** What commands trust, where the image and the build file say nothing else; no part of the image. */
+  readonly trusted: Readonly<Record<string, string>>;
   /** Values of the secrets that the request names. */
   readonly secrets: ReadonlyMap<string, Uint8Array>;
   readonly signal: AbortSignal;
@@ -155,12 +157,13 @@ async function execute(
   root: StageRoot,
   step: RunStep,
   secrets: readonly SecretMount[],
-  { containers, log, secrets: values, memory_mb }: CommandOptions,
+  { containers, log, secrets: values, memory_mb, trusted }: CommandOptions,
 ): Promise<CommandEnd> {
   const variables = secrets.flatMap(({ id, variable }) =>
     variable === null ? [] : [[variable, text(values.get(id))]],
   );
-  const of = { name: NAME, user: step.user, image_environment: step.environment, environment: {} };
+  const image_environment = { ...trusted, ...step.environment };
+  const of = { name: NAME, user: step.user, image_environment, environment: {} };
   const request = {
     argv: step.argv,
     environment: containerEnvironment(of, Object.fromEntries(variables)),

@@ -57,6 +57,8 @@ export interface BuildsOptions {
   readonly quotas: Quotas;
   /** Builds that may run at once; 0: all are refused. */
   readonly running_max: number;
+  /** Variables of what commands trust; empty: nothing beside their image. */
+  readonly trusted: Readonly<Record<string, string>>;
   /** For layers on their way into the store. */
   readonly directory: string;
   readonly clock: Clock;
@@ -190,6 +192,7 @@ export class Builds {
       {
         ...this.#limits(tenant_id),
         ...{ tenant_id, signal, log, egress: input.egress, no_cache: input.no_cache, secrets: files.values },
+        trusted: this.#options.trusted,
         ...{ context_root: files.root, ignored: files.ignored, budget: files.budget, steps_count: plan.steps_count },
         imageId: async (reference) => (await image(reference)).image_id,
         onStep: ({ number }, text) => context.progress((95 * (number - 1)) / plan.steps_count, text),
