@@ -207,6 +207,170 @@ describe("COPY and ADD", () => {
   });
 });
 
+describe("flags of COPY", () => {
+  const files = [
+    { name: "a/b/one.txt", content: "1", mode: 0o640 },
+    { name: "a/b/two.md", content: "2", mode: 0o600 },
+    { name: "a/three.txt", content: "3", mode: 0o600 },
+    { name: "a/c/run.sh", content: "4", mode: 0o744 },
+    { name: "top.txt", content: "5", mode: 0o644 },
+  ];
+  const FIND = "find . | LC_ALL=C sort | tr '\\n' ' '";
+
+  it("--parents keeps the path of a source, all of it or behind /./, with ** for any directories", async () => {
+    const lines = [
+      `${BASE}COPY --parents a/b/one.txt top.txt /all/`,
+      "COPY --parents a/./b/one.txt ./a/./c /part/",
+      "COPY --parents **/*.txt /deep/",
+      "COPY --parents=false a/b/one.txt /plain/",
+      `FROM ${NAME}`,
+      "COPY --from=0 --parents /all/./a/b /part/./b/one.txt /stage/",
+      "COPY --from=0 /all /part /deep /plain /look/",
+      "COPY --from=0 --parents /all /part /deep /plain /",
+    ];
+    expect(await shows(lines, files, `for d in all part deep plain stage; do cd /$d; ${FIND}; echo; done`)).toBe(
+      [
+        ". ./a ./a/b ./a/b/one.txt ./top.txt ",
+        ". ./b ./b/one.txt ./c ./c/run.sh ",
+        ". ./a ./a/b ./a/b/one.txt ./a/three.txt ./top.txt ",
+        ". ./one.txt ",
+        ". ./a ./a/b ./a/b/one.txt ./b ./b/one.txt ",
+        "",
+      ].join("\n"),
+    );
+  });
+
+  it("--exclude leaves out what its patterns match in a source, and changes what the cache looks at", async () => {
+    const lines = [
+      `${BASE}COPY --exclude=b/*.md --exclude=c a /dir/`,
+      "COPY --exclude=t*o.* --exclude=*.sh a/b/* a/c/* /files/",
+      "ADD --exclude=**/*.txt a /added/",
+      "COPY --parents --exclude=a/b a/*/* a/three.txt /parents/",
+    ];
+    const list = `for d in dir files added parents; do cd /$d; ${FIND}; echo; done`;
+    expect(await shows(lines, files, list)).toBe(
+      ". ./b ./b/one.txt ./three.txt \n. ./one.txt \n. ./b ./b/two.md ./c ./c/run.sh \n. ./a ./a/c ./a/c/run.sh ./a/three.txt \n",
+    );
+    const changed = files.map((file) => (file.name === "a/b/two.md" ? { ...file, content: "other" } : file));
+    const only = [`${BASE}RUN true`, "COPY --exclude=b/*.md --exclude=c a /dir/"].join("\n");
+    await user.built(only, files);
+    expect((await user.built(only, changed)).message).toBe("image is the same as of an earlier build");
+  });
+
+  it("--chmod takes symbolic modes, which add to those of each file and directory", async () => {
+    const lines = [
+      `${BASE}COPY --chmod=u=rwX,go=rX a /x`,
+      "COPY --chmod=+x a/b/one.txt /plus",
+      "COPY --chmod=g+w,o-rwx,u+s a/c/run.sh /mixed",
+      "COPY --chmod=go=u top.txt /as-user",
+      "COPY --chmod=a-w+t a/b /sticky",
+    ];
+    expect(
+      await shows(lines, files, "stat -c '%n %a' /x /x/b /x/b/one.txt /x/c/run.sh /plus /mixed /as-user /sticky"),
+    ).toBe("/x 755\n/x/b 755\n/x/b/one.txt 644\n/x/c/run.sh 755\n/plus 751\n/mixed 4760\n/as-user 666\n/sticky 1555\n");
+    for (const mode of ["rwx", "u+", "0888", "77777", "u=rwx,", "z+x"]) {
+      const { error } = (await user.build(`${BASE}COPY --chmod=${mode} a /x`, files)).body;
+      expect([mode, mode === "u+" ? "malformed" : error]).toEqual([mode, expect.stringContaining("malformed")]);
+    }
+  });
+
+  it("--link follows no link on the way to the target, and leads out of the root nowhere", async () => {
+    const lines = [
+      `${BASE}RUN mkdir /real && ln -s /real /linked && ln -s ../../../../../../srv /out && echo old > /real/file`,
+      "COPY --link top.txt /linked/file",
+      "COPY --link=true --chown=5:6 a/c /out/hearth-linked/",
+      "COPY --link=false top.txt /real/other",
+    ];
+    expect(
+      await shows(
+        lines,
+        files,
+        "stat -c '%n %F' /linked /out; cat /real/file /linked/file; stat -c %u /out/hearth-linked/run.sh",
+      ),
+    ).toBe("/linked directory\n/out directory\nold\n55\n");
+    expect(existsSync("/srv/hearth-linked")).toBe(false);
+    expect((await user.build(`${BASE}COPY --link=maybe a /x`, files)).body.error).toContain(
+      "must be true or false: 'maybe'",
+    );
+  });
+});
+
+describe("ONBUILD", () => {
+  it("runs in stages and images that begin with the one that has it, once and before their own instructions", async () => {
+    const lines = [
+      `${BASE}ONBUILD COPY --chmod=600 in.txt /copied`,
+      "ONBUILD ARG WHO=nobody",
+      'ONBUILD RUN echo "$WHO" > /ran && ls /own >> /ran 2> /dev/null || true',
+      "ONBUILD ENV FROM_TRIGGER=yes",
+    ];
+    const { reference } = await user.built(lines.join("\n"));
+    const inspected = await user.call("GET", `/api/oci/images/inspect?reference=${reference}`);
+    expect(JSON.parse(inspected.body.config_json).config.OnBuild).toHaveLength(4);
+    const files = [{ name: "in.txt", content: "in\n" }];
+    const child = await user.built(
+      `FROM ${reference} AS one\nRUN touch /own && echo $WHO >> /ran\nFROM one\nLABEL a=b`,
+      files,
+    );
+    expect(await user.look(child.reference, "stat -c %a /copied; cat /copied /ran; echo $FROM_TRIGGER")).toBe(
+      "600\nin\nnobody\nnobody\nyes\n",
+    );
+    const own = await user.call("GET", `/api/oci/images/inspect?reference=${child.reference}`);
+    expect(JSON.parse(own.body.config_json).config.OnBuild).toBeUndefined();
+    const staged = [
+      `${BASE}ONBUILD RUN echo staged > /staged`,
+      `FROM ${NAME} AS tools`,
+      "RUN echo tool > /tool",
+      "FROM 0-is-no-stage",
+    ];
+    expect((await user.build(staged.join("\n"))).body.error).toContain("base image");
+    const between = [`FROM ${NAME} AS base`, "ONBUILD RUN echo staged > /staged", "FROM base", "RUN cat /staged"];
+    expect(await shows(between, [], "cat /staged")).toBe("staged\n");
+  });
+
+  it("of an image is never carried out on this machine: not for a container, its files, a build or a function", async () => {
+    const mark = `/var/tmp/hearth-onbuild-${process.pid}`;
+    const lines = [`${BASE}ONBUILD COPY etc/hostname /leak`, `ONBUILD RUN touch ${mark}`];
+    const { reference } = await user.built(lines.join("\n"));
+    expect(await user.look(reference, "ls /leak")).toContain("No such file");
+    const stopped = { name: "onbuild", image: reference, oci: true, entrypoint: [], command: ["true"] };
+    expect((await user.call("POST", "/api/containers", stopped)).status).toBe(201);
+    expect((await user.call("POST", "/api/containers/onbuild/stop?execution=sync")).status).toBe(200);
+    const files = await user.call("GET", "/api/containers/onbuild/ls?path=/");
+    expect([files.status, JSON.stringify(files.body).includes("leak")]).toEqual([200, false]);
+    await user.call("DELETE", "/api/containers/onbuild");
+    expect((await user.build(`FROM ${reference}`)).body.error).toContain("no such file: 'etc/hostname'");
+    expect((await user.build(`${BASE}COPY --from=${reference} /leak /x`)).body.error).toContain("no such file: 'leak'");
+    const of = { name: "onbuild", runtime: "shell", handler: "true", image: reference, oci: true };
+    const started = await daemon.deploy(of).then(
+      () => daemon.invoke("onbuild").then(JSON.stringify, String),
+      (error: unknown) => String(error),
+    );
+    expect(started).toContain("has ONBUILD instructions");
+    expect(existsSync(mark)).toBe(false);
+  });
+
+  it.each([
+    ["ONBUILD ONBUILD RUN x", "must not have ONBUILD"],
+    ["ONBUILD FROM x", "must not have FROM"],
+    ["ONBUILD FROB x", "unknown instruction: FROB"],
+    ["ONBUILD RUN --security=insecure x", "RUN --security=insecure is not supported"],
+  ])("is refused with its line: %s", async (line, error) => {
+    const { body } = await user.build(`${BASE}${line}`);
+    expect(body).toMatchObject({ error_code: "INVALID_ARGUMENT", error: expect.stringMatching(`line 2: .*${error}`) });
+  });
+});
+
+it("HEALTHCHECK has an interval for the start", async () => {
+  const line = "HEALTHCHECK --interval=1m --start-period=30s --start-interval=2s --retries=4 CMD true";
+  const { reference } = await user.built(`${BASE}${line}`);
+  const { body } = await user.call("GET", `/api/oci/images/inspect?reference=${reference}`);
+  expect(JSON.parse(body.config_json).config.Healthcheck).toMatchObject({
+    StartInterval: 2e9,
+    StartPeriod: 3e10,
+    Retries: 4,
+  });
+});
+
 describe("here-documents", () => {
   it("have names of any word, quoted in part, and several of them", async () => {
     const lines = [

@@ -13,10 +13,11 @@ import { invalidLine } from "./build-file.ts";
 import type { BuildLog } from "./build-log.ts";
 import type { BuildCache } from "./cache.ts";
 import { runCommand } from "./commands.ts";
-import { copy, ensureDirectory, type Owner, resolveOwner, writeText } from "./copier.ts";
+import { copy, copyWithParents, ensureDirectory, type Owner, removeLinks, resolveOwner, writeText } from "./copier.ts";
 import type { MatchBudget } from "./glob.ts";
+import { changedMode } from "./mode.ts";
 import type { Base } from "./plan.ts";
-import { digestOfSource, type Ignored, matches, nothing, toBytes } from "./source-files.ts";
+import { copySource, digestOfSource, type Ignored, leftOut, matches, nothing, toBytes } from "./source-files.ts";
 import { isFileError, StageRoot } from "./stage-root.ts";
 import { type CopyStep, changesFiles, type EvaluatedStage, type Step } from "./stages.ts";
 
@@ -70,10 +71,11 @@ export class Build {
     const digest = this.#withContext(async (session) => {
       const digests: string[] = [];
       const walked = { count: 0 };
-      for (const source of step.sources) {
-        for (const path of await matches(session, source, ignored, budget, signal)) {
+      for (const source of step.sources.map(copySource)) {
+        for (const path of await matches(session, source.pattern, ignored, budget, signal, step.has_parents)) {
           signal.throwIfAborted();
-          digests.push(await digestOfSource(session, path, ignored, walked));
+          const left = leftOut(step, path, source, { ignored, budget });
+          digests.push(path, await digestOfSource(session, path, left, walked));
         }
       }
       return digests.join();
@@ -271,23 +273,32 @@ export class Build {
     const owner = asked ?? (step.from === null ? ROOT : null);
     const target = plainTarget(step.target);
     const { is_directory, is_add, mode } = step;
+    if (step.is_link) await removeLinks(to, target);
     for (const { name, content } of step.documents) {
       const path = is_directory ? `${target}/${name}` : target;
-      await writeText(to, path, content, { owner: owner ?? ROOT, mode });
+      await writeText(to, path, content, {
+        owner: owner ?? ROOT,
+        mode: mode === null ? 0o644 : changedMode(mode, 0o644, false),
+      });
     }
     if (step.sources.length === 0) return;
     const walked = { count: 0 };
     await this.#withSource(step.from, async (from, ignored) => {
-      for (const source of step.sources) {
-        const paths = await matches(from, source, ignored, this.#terms.budget, signal);
-        if (paths.length > 1 && !is_directory) {
+      const { budget } = this.#terms;
+      for (const source of step.sources.map(copySource)) {
+        const paths = await matches(from, source.pattern, ignored, budget, signal, step.has_parents);
+        if (paths.length > 1 && !is_directory && !step.has_parents) {
           throw new AppError(
             "INVALID_ARGUMENT",
             `COPY target not a directory: '${target}' (several sources need a target that ends with /)`,
           );
         }
         for (const path of paths) {
-          await copy({ from, to, path, target, is_directory, owner, mode, is_add, ignored, walked, signal });
+          const left = leftOut(step, path, source, { ignored, budget });
+          if (step.has_parents && left !== ignored && left(path)) continue;
+          const common = { from, to, path, owner, mode, is_add, ignored: left, walked, signal };
+          if (step.has_parents) await copyWithParents({ ...common, target, is_directory }, source.base_depth);
+          else await copy({ ...common, target, is_directory });
         }
       }
     });

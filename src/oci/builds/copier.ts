@@ -10,6 +10,7 @@
 import { AppError } from "../../base/errors.ts";
 import type { FileAttributes, FileEntry, FileSession } from "../../engine/ports.ts";
 import { archiveIn } from "./archives.ts";
+import { changedMode } from "./mode.ts";
 import {
   absent,
   asPath,
@@ -37,7 +38,8 @@ export interface CopyRequest {
   readonly is_directory: boolean;
   /** Null: that of each file. */
   readonly owner: Owner | null;
-  readonly mode: number | null;
+  /** As `--chmod` has it; null: that of each entry. */
+  readonly mode: string | null;
   /** An archive is unpacked. */
   readonly is_add: boolean;
   readonly ignored: Ignored;
@@ -58,7 +60,7 @@ export async function copy(request: CopyRequest): Promise<void> {
   const source = await from.stat(at(path), true);
   if (source.type === "directory") {
     await ensureDirectory(to, parentOf(target), owner ?? ROOT, 0o755);
-    await ensureDirectory(to, target, owner ?? ownerOf(source), request.mode ?? source.mode);
+    await ensureDirectory(to, target, owner ?? ownerOf(source), modeOf(request, source));
     await new Copying(request, target).run();
     return;
   }
@@ -73,6 +75,36 @@ export async function copy(request: CopyRequest): Promise<void> {
   await ensureDirectory(to, isInside ? target : parentOf(target), owner ?? ROOT, 0o755);
   const name = path.split("/").at(-1) ?? "";
   await new Copying(request, await behindLinks(to, isInside ? `${target}/${name}` : target)).run();
+}
+
+function modeOf({ mode }: Pick<CopyRequest, "mode">, entry: Pick<FileEntry, "mode" | "type">): number {
+  return mode === null ? entry.mode : changedMode(mode, entry.mode, entry.type === "directory");
+}
+
+/** Copies one source with the directories of its path behind the first `base_depth` of them, which are made as in the source. */
+export async function copyWithParents(request: CopyRequest, base_depth: number): Promise<void> {
+  const { from, to, path, target, owner } = request;
+  const parts = path.split("/").filter((part) => part !== "");
+  const isDirectory = (await from.stat(at(path), true)).type === "directory";
+  await ensureDirectory(to, target, owner ?? ROOT, 0o755);
+  for (let depth = base_depth + 1; depth < parts.length; depth++) {
+    const source = await from.stat(at(parts.slice(0, depth).join("/")), true);
+    const own = [target, ...parts.slice(base_depth, depth)].join("/");
+    await ensureDirectory(to, own, owner ?? ownerOf(source), modeOf(request, source));
+  }
+  const kept = parts.slice(base_depth, isDirectory ? undefined : -1);
+  await copy({ ...request, target: [target, ...kept].join("/"), is_directory: true });
+}
+
+/** Removes links on the way to a target, and at it: directories and files of a layer of its own would hide them. */
+export async function removeLinks(to: FileSession, target: string): Promise<void> {
+  const parts = target.split("/").filter((part) => part !== "");
+  for (let depth = 1; depth <= parts.length; depth++) {
+    const path = parts.slice(0, depth).join("/");
+    const found = await to.stat(asPath(path)).catch(absent);
+    if (found === null) return;
+    if (found.type === "symlink") await to.remove(asPath(path));
+  }
 }
 
 /** Writes a small file of its own. */
@@ -170,7 +202,7 @@ class Copying {
     const { to } = this.#request;
     const path = relative === "" ? this.#target : `${this.#target}/${relative}`;
     const attributes: FileAttributes = {
-      mode: this.#request.mode ?? entry.mode,
+      mode: modeOf(this.#request, entry),
       ...(this.#request.owner ?? ownerOf(entry)),
     };
     if (entry.type === "directory") {

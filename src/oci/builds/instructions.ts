@@ -10,6 +10,7 @@ import {
   invalidLine,
   jsonOf,
   type RawInstruction,
+  readBuildFile,
   splitWords,
 } from "./build-file.ts";
 import { checkNested, type RunMount, runMount } from "./mounts.ts";
@@ -37,6 +38,12 @@ export interface CopyInstruction {
   readonly target: string;
   readonly owner: string | null;
   readonly mode: string | null;
+  /** Links on the way to the target are replaced by directories. */
+  readonly is_link: boolean;
+  /** Sources keep the directories of their path. */
+  readonly has_parents: boolean;
+  /** Patterns of what is left out. */
+  readonly excludes: readonly string[];
 }
 
 export interface RunInstruction {
@@ -57,6 +64,7 @@ type Meaning =
   | { readonly kind: "shell"; readonly argv: readonly string[] }
   | { readonly kind: "expose" | "volume"; readonly words: readonly string[] }
   | { readonly kind: "healthcheck"; readonly command: Command | null; readonly flags: readonly Flag[] }
+  | { readonly kind: "onbuild"; readonly trigger: string }
   | { readonly kind: "none" };
 
 export type Instruction = Meaning & {
@@ -97,10 +105,20 @@ const PARSERS: Readonly<Record<string, (raw: RawInstruction, escape_char: string
   VOLUME: ({ text }, escape_char) => ({ kind: "volume", words: jsonOf(text) ?? splitWords(text, escape_char) }),
   HEALTHCHECK: healthcheck,
   MAINTAINER: () => ({ kind: "none" }),
-  ONBUILD: ({ line }) => {
-    throw invalidLine(line, "ONBUILD is not supported");
+  ONBUILD: ({ text, line }, escape_char) => {
+    triggered(text, escape_char, line);
+    return { kind: "onbuild", trigger: text };
   },
 };
+const NO_TRIGGERS = new Set(["FROM", "MAINTAINER", "ONBUILD"]);
+
+/** The instruction of a trigger, at the line of the instruction that it belongs to. Throws INVALID_ARGUMENT. */
+export function triggered(trigger: string, escape_char: string, line: number): Instruction {
+  const [raw, ...others] = readBuildFile(trigger).instructions;
+  if (raw === undefined || others.length > 0) throw invalidLine(line, "ONBUILD needs one instruction");
+  if (NO_TRIGGERS.has(raw.keyword)) throw invalidLine(line, `ONBUILD must not have ${raw.keyword}`);
+  return instructionOf({ ...raw, line }, escape_char);
+}
 
 function jsonWords({ keyword, text, line }: RawInstruction): string[] {
   const words = jsonOf(text);
@@ -113,14 +131,21 @@ function commandOf(text: string): Command {
   return argv === null ? { line: text } : { argv };
 }
 
+const SWITCHES = new Set(["link", "parents"]);
+
+function switched({ keyword, line }: RawInstruction, name: string, value: string): string {
+  if (value === "true" || value === "false") return value;
+  throw invalidLine(line, `${keyword} --${name} must be true or false: '${value.slice(0, 40)}'`);
+}
+
 function flagsOf<Name extends string>(raw: RawInstruction, known: readonly Name[]): Partial<Record<Name, string>> {
   const found: Partial<Record<Name, string>> = {};
   for (const { name, value } of raw.flags) {
     const key = known.find((one) => one === name);
     if (key === undefined) throw invalidLine(raw.line, `${raw.keyword} --${name} is not supported`);
-    if (value === null || value === "") throw invalidLine(raw.line, `${raw.keyword} --${name} needs a value`);
     if (found[key] !== undefined) throw invalidLine(raw.line, `duplicate flag: ${raw.keyword} --${name}`);
-    found[key] = value;
+    found[key] = SWITCHES.has(name) ? switched(raw, name, value ?? "true") : (value ?? "");
+    if (found[key] === "") throw invalidLine(raw.line, `${raw.keyword} --${name} needs a value`);
   }
   return found;
 }
@@ -194,8 +219,13 @@ function runCommand({ text, documents, line }: RawInstruction, escape_char: stri
 
 function copy(raw: RawInstruction, escape_char: string): Meaning {
   const keyword = raw.keyword === "ADD" ? "ADD" : "COPY";
-  const known = keyword === "ADD" ? (["chown", "chmod"] as const) : (["from", "chown", "chmod"] as const);
-  const flags: Partial<Record<"from" | "chown" | "chmod", string>> = flagsOf(raw, known);
+  const excludes = raw.flags.flatMap(({ name, value }) => (name === "exclude" && value ? [value] : []));
+  const plain = { ...raw, flags: raw.flags.filter(({ name, value }) => name !== "exclude" || !value) };
+  const known =
+    keyword === "ADD"
+      ? (["chown", "chmod", "link"] as const)
+      : (["from", "chown", "chmod", "link", "parents"] as const);
+  const flags: Partial<Record<(typeof COPY_FLAGS)[number], string>> = flagsOf(plain, known);
   const words = jsonOf(raw.text) ?? splitWords(raw.text, escape_char);
   const target = words.at(-1);
   if (target === undefined || words.length < 2) throw invalidLine(raw.line, `${keyword} needs a source and a target`);
@@ -205,10 +235,14 @@ function copy(raw: RawInstruction, escape_char: string): Meaning {
     throw invalidLine(raw.line, `ADD of a URL is not supported: '${remote.slice(0, 100)}' (download it with RUN)`);
   }
   const { from = null, chown: owner = null, chmod: mode = null } = flags;
-  return { kind: "copy", keyword, from, sources, documents: raw.documents, target, owner, mode };
+  const [is_link, has_parents] = [flags.link === "true", flags.parents === "true"];
+  const options = { owner, mode, is_link, has_parents, excludes };
+  return { kind: "copy", keyword, from, sources, documents: raw.documents, target, ...options };
 }
 
-const HEALTH_FLAGS = ["interval", "timeout", "start-period", "retries"] as const;
+const COPY_FLAGS = ["from", "chown", "chmod", "link", "parents"] as const;
+
+const HEALTH_FLAGS = ["interval", "timeout", "start-period", "start-interval", "retries"] as const;
 
 function healthcheck(raw: RawInstruction): Meaning {
   flagsOf(raw, HEALTH_FLAGS);

@@ -36,6 +36,8 @@ export class Settings {
   stop_signal: string | null;
   shell: readonly string[];
   health: Readonly<Record<string, unknown>> | null;
+  /** Instructions for stages that begin with this one (ONBUILD). */
+  triggers: readonly string[];
   /** True while the command is the base's: an ENTRYPOINT then takes it away. */
   #hasOwnCommand = false;
 
@@ -51,6 +53,7 @@ export class Settings {
     this.stop_signal = from.stop_signal;
     this.shell = from.shell;
     this.health = from.health;
+    this.triggers = from.triggers;
   }
 
   static empty(): Settings {
@@ -66,18 +69,16 @@ export class Settings {
       stop_signal: null,
       shell: DEFAULT_SHELL,
       health: null,
+      triggers: [],
     });
   }
 
-  /** Those of an image. Throws IMAGE_INVALID, and INVALID_ARGUMENT for an image with triggers. */
+  /** Those of an image. Throws IMAGE_INVALID. */
   static of(config_json: string): Settings {
     const details = detailsOf(config_json);
     const parsed = extra.safeParse(JSON.parse(config_json));
     if (!parsed.success) throw new AppError("IMAGE_INVALID", "invalid configuration of the base image");
     const config = parsed.data.config ?? {};
-    if ((config.OnBuild ?? []).length > 0) {
-      throw new AppError("INVALID_ARGUMENT", "the base image has ONBUILD triggers, which are not supported");
-    }
     const variables = details.env.map((one) => [one, one.indexOf("=")] as const).filter(([, at]) => at > 0);
     return new Settings({
       environment: new Map(variables.map(([one, at]) => [one.slice(0, at), one.slice(at + 1)])),
@@ -91,6 +92,7 @@ export class Settings {
       stop_signal: config.StopSignal ?? null,
       shell: config.Shell ?? DEFAULT_SHELL,
       health: config.Healthcheck ?? null,
+      triggers: config.OnBuild ?? [],
     });
   }
 
@@ -135,6 +137,7 @@ export class Settings {
     this.health = {
       Test: "argv" in command ? ["CMD", ...command.argv] : ["CMD-SHELL", command.line],
       ...nonZero({ Interval: time("interval"), Timeout: time("timeout"), StartPeriod: time("start-period") }),
+      ...nonZero({ StartInterval: time("start-interval") }),
       ...nonZero({ Retries: Number(retries) }),
     };
   }
@@ -155,6 +158,7 @@ export class Settings {
       ...(this.stop_signal === null ? {} : { StopSignal: this.stop_signal }),
       ...(isDefaultShell ? {} : { Shell: this.shell }),
       ...(this.health === null ? {} : { Healthcheck: this.health }),
+      ...(this.triggers.length === 0 ? {} : { OnBuild: this.triggers }),
     };
   }
 }
@@ -170,7 +174,8 @@ type SettingName =
   | "entrypoint"
   | "stop_signal"
   | "shell"
-  | "health";
+  | "health"
+  | "triggers";
 
 const nonZero = (fields: Readonly<Record<string, number>>) =>
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== 0));

@@ -62,6 +62,37 @@ export async function readText(session: FileSession, path: string, bytes_max: nu
   return Buffer.concat(parts).toString("utf8");
 }
 
+/** Marks in a source where the part of its path begins that is kept. */
+export const PIVOT = "/./";
+
+/** A source of a COPY: a pattern, and how many directories of a path that it matches are not kept. */
+export interface CopySource {
+  readonly pattern: string;
+  readonly base_depth: number;
+}
+
+export function copySource(source: string): CopySource {
+  const [base = "", kept] = source.split(PIVOT);
+  if (kept === undefined) return { pattern: source, base_depth: 0 };
+  return { pattern: [base, kept].filter((part) => part !== "").join("/"), base_depth: partsOf(base).length };
+}
+
+const partsOf = (path: string): string[] => path.split("/").filter((part) => part !== "");
+
+/** What is left out of a path that a COPY takes, by .dockerignore and by its own patterns (F1). */
+export function leftOut(
+  { excludes, has_parents }: { readonly excludes: readonly string[]; readonly has_parents: boolean },
+  path: string,
+  { base_depth }: CopySource,
+  { ignored, budget }: { readonly ignored: Ignored; readonly budget: MatchBudget },
+): Ignored {
+  if (excludes.length === 0) return ignored;
+  const isExcluded = ignoreMatcher(excludes.map(toBytes), budget);
+  const depth = has_parents ? base_depth : partsOf(path).length;
+  return (whole) =>
+    ignored(whole) || isExcluded(partsOf(whole).slice(depth).join("/") || (partsOf(whole).at(-1) ?? ""));
+}
+
 export function absent(error: unknown): null {
   if (error instanceof AppError && error.code === "NOT_FOUND") return null;
   throw error;
@@ -69,7 +100,7 @@ export function absent(error: unknown): null {
 
 /**
  * The paths that a source matches, in order, as bytes. A link that a glob matched is taken as it is and never followed: a path has one
- * spelling. Throws INVALID_ARGUMENT if a source without a pattern is missing, or for too many.
+ * spelling. `isDeep`: `**` is any number of directories. Throws INVALID_ARGUMENT if a source without a pattern is missing, or for too many.
  */
 export async function matches(
   session: FileSession,
@@ -77,6 +108,7 @@ export async function matches(
   ignored: Ignored,
   budget: MatchBudget,
   signal: AbortSignal,
+  isDeep = false,
 ): Promise<readonly string[]> {
   let found = [""];
   let isMatched = false;
@@ -85,6 +117,11 @@ export async function matches(
     .filter((one) => one !== "")) {
     const isGlob = /[*?[\\]/.test(part);
     const next: string[] = [];
+    if (isDeep && part === "**") {
+      found = await directoriesBelow(session, found, signal);
+      isMatched = true;
+      continue;
+    }
     for (const parent of found) {
       signal.throwIfAborted();
       const prefix = parent === "" ? "" : `${parent}/`;
@@ -111,6 +148,24 @@ export async function matches(
     throw new AppError("INVALID_ARGUMENT", `no such file: '${shown(toBytes(source))}'`);
   }
   return kept;
+}
+
+/** The paths and all directories below them. */
+async function directoriesBelow(
+  session: FileSession,
+  paths: readonly string[],
+  signal: AbortSignal,
+): Promise<string[]> {
+  const found = [...paths];
+  for (const path of found) {
+    signal.throwIfAborted();
+    for (const name of await namesIn(session, path, path === "")) {
+      const own = path === "" ? name : `${path}/${name}`;
+      if ((await session.stat(asPath(own)).catch(absent))?.type === "directory") found.push(own);
+      if (found.length > LIMITS.build_files_max) throw tooMany();
+    }
+  }
+  return found;
 }
 
 /** `isFollowed`: the parent may be a link. */

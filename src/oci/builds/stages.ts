@@ -14,10 +14,12 @@ import { PATH_INSIDE, unlessRoot } from "../../base/container-environment.ts";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { invalidLine } from "./build-file.ts";
-import type { CopyInstruction, Instruction, RunInstruction } from "./instructions.ts";
+import { type CopyInstruction, type Instruction, type RunInstruction, triggered } from "./instructions.ts";
+import { checkMode } from "./mode.ts";
 import { type RunMount, SCRIPT_FILE } from "./mounts.ts";
 import type { Base, Plan, Stage } from "./plan.ts";
 import { Settings } from "./settings.ts";
+import { PIVOT } from "./source-files.ts";
 import { expand, expandVariables, newTextBudget, ownValue, type TextBudget, type Words } from "./variables.ts";
 
 /** Version of the executor: another one has other results for the same steps. */
@@ -49,7 +51,14 @@ export interface CopyStep {
   /** The target is a directory, whatever is there. */
   readonly is_directory: boolean;
   readonly owner: string | null;
-  readonly mode: number | null;
+  /** As `--chmod` has it; null: modes stay. */
+  readonly mode: string | null;
+  /** Links on the way to the target are replaced by directories. */
+  readonly is_link: boolean;
+  /** Sources keep the directories of their path behind `/./`, or all of it. */
+  readonly has_parents: boolean;
+  /** Patterns of what is left out, relative to the source or to where its path is kept from. */
+  readonly excludes: readonly string[];
 }
 
 /** Makes the directory unless it is there. */
@@ -152,15 +161,28 @@ class StageEvaluation {
 
   async run(): Promise<EvaluatedStage> {
     const { image_id, parent } = await this.#begin();
-    for (const instruction of this.#stage.instructions) {
+    const triggers = this.#takeTriggers();
+    for (const [i, instruction] of this.#stage.instructions.entries()) {
       this.#counter.number++;
       await this.#apply(instruction);
+      if (i === 0) for (const trigger of triggers) await this.#apply(trigger);
     }
     const history = [...(parent?.history ?? []), ...this.#history];
     return {
       ...{ index: this.#stage.index, image_id, parent, history },
       ...{ steps: this.#steps, key: this.#key, settings: this.#settings, args: this.#args },
     };
+  }
+
+  /** What the stage or image below has for this stage, and for none above it. */
+  #takeTriggers(): readonly Instruction[] {
+    const { triggers } = this.#settings;
+    const line = this.#stage.instructions[0]?.line ?? 1;
+    if (triggers.length > LIMITS.build_instructions_max) {
+      throw invalidLine(line, `too many instructions for the next build (limit ${LIMITS.build_instructions_max})`);
+    }
+    this.#settings.triggers = [];
+    return triggers.map((trigger) => triggered(trigger, this.#evaluation.plan.escape_char, line));
   }
 
   async #begin(): Promise<Pick<EvaluatedStage, "image_id" | "parent">> {
@@ -218,6 +240,9 @@ class StageEvaluation {
         break;
       case "expose":
         for (const word of instruction.words) settings.expose(expand(word, words), instruction.line);
+        break;
+      case "onbuild":
+        settings.triggers = [...settings.triggers, instruction.trigger];
         break;
       case "none":
         break;
@@ -299,7 +324,8 @@ class StageEvaluation {
   #copyStep(instruction: CopyInstruction & { readonly line: number }, words: Words): CopyStep {
     const target = expand(instruction.target, words);
     const mode = instruction.mode === null ? null : expand(instruction.mode, words);
-    if (mode !== null && !/^[0-7]{3,4}$/.test(mode)) throw invalidLine(words.line, `chmod must be octal: '${mode}'`);
+    if (mode !== null) checkMode(mode, words.line);
+    const { has_parents, is_link } = instruction;
     const count = instruction.sources.length + instruction.documents.length;
     const is_directory = target === "." || target === ".." || /\/\.{0,2}$/.test(target);
     if (count > 1 && !is_directory)
@@ -307,12 +333,12 @@ class StageEvaluation {
         words.line,
         `COPY target not a directory: '${target}' (several sources need a target that ends with /)`,
       );
-    const from = instruction.from === null ? null : (this.#stage.sources.get(instruction.from) ?? null);
+    const from = instruction.from === null ? null : this.#source(instruction.from, words.line);
     return {
       type: "copy",
       is_add: instruction.keyword === "ADD",
       from,
-      sources: instruction.sources.map((source) => sourcePath(expand(source, words), words.line)),
+      sources: instruction.sources.map((source) => sourcePath(expand(source, words), words.line, has_parents)),
       documents: instruction.documents.map(({ name, content, is_expanded }) => ({
         name,
         content: is_expanded ? expandVariables(content, words) : content,
@@ -320,8 +346,20 @@ class StageEvaluation {
       target: this.#absolute(target),
       is_directory,
       owner: instruction.owner === null ? null : expand(instruction.owner, words),
-      mode: mode === null ? null : Number.parseInt(mode, 8),
+      ...{ mode, is_link, has_parents },
+      excludes: instruction.excludes.map((pattern) => expand(pattern, words)),
     };
+  }
+
+  /** Of COPY --from. Only those of triggers are unknown to the plan: a stage that is made before, or an image. */
+  #source(from: string, line: number): Base {
+    const known = this.#stage.sources.get(from);
+    if (known !== undefined) return known;
+    const stages = this.#evaluation.plan.stages.filter(({ index }) => this.#earlier.has(index));
+    const found = stages.find(({ name, index }) => name === from.toLowerCase() || String(index) === from);
+    if (found !== undefined) return { type: "stage", index: found.index };
+    if (/^\d+$|\$/.test(from)) throw invalidLine(line, `COPY --from=${from.slice(0, 100)}: no such stage is made`);
+    return { type: "image", reference: from };
   }
 
   /** T1: what is copied. */
@@ -343,8 +381,13 @@ class StageEvaluation {
   }
 }
 
-/** A source relative to the root, which `..` does not leave. */
-function sourcePath(source: string, line: number): string {
+/** A source relative to the root, which `..` does not leave. `/./` marks where the kept part of a path begins. */
+function sourcePath(source: string, line: number, has_parents: boolean): string {
+  const at = has_parents ? source.indexOf(PIVOT) : -1;
+  if (at >= 0) {
+    const kept = sourcePath(source.slice(at + PIVOT.length), line, false);
+    return `${sourcePath(source.slice(0, at), line, false)}${PIVOT}${kept}`;
+  }
   if (source.includes("\0")) throw invalidLine(line, "a source contains a NUL character");
   if (source.length > LIMITS.build_pattern_length_max) throw invalidLine(line, "a source is too long");
   return posix.resolve("/", source).slice(1);
