@@ -1,0 +1,77 @@
+/** Names and links of a layer's entries: which stay in the root, with a chroot and without one. */
+import { describe, expect, it } from "vitest";
+import { LayerInspection } from "../../src/oci/layers/inspection.ts";
+import { directory, entry, hardLink, sha256, symlink, tar } from "../support/layer-bytes.ts";
+
+async function inspect(layer: Buffer) {
+  const claimed = { digest: sha256(layer), size_bytes: layer.length, unpacked_bytes_max: 2 ** 20 };
+  const inspection = new LayerInspection(claimed);
+  try {
+    await inspection.write(layer);
+    return await inspection.end();
+  } finally {
+    inspection.destroy();
+  }
+}
+
+const expectRefused = (layer: Buffer, message: RegExp) =>
+  expect(inspect(layer)).rejects.toMatchObject({ code: "IMAGE_INVALID", message: expect.stringMatching(message) });
+
+describe("an entry of a layer", () => {
+  it.each([
+    ["an absolute name", [entry({ name: "/etc/passwd" }), directory("//var//"), hardLink("/b", "/etc/passwd")]],
+    ["the name / alone, as a directory", [directory("/"), directory("/."), directory("./")]],
+    ["an absolute whiteout", [entry({ name: "/a/.wh.b" }), entry({ name: "/a/.wh..wh..opq" })]],
+    [
+      "a path below a symbolic link",
+      [symlink("lib", "usr/lib"), entry({ name: "/lib/x" }), entry({ name: "lib/.wh.y" })],
+    ],
+    ["a path below a link that leads up", [symlink("a/b/c", "../../d/."), entry({ name: "a/b/c/x" })]],
+    [
+      "a path below a chain of links",
+      [symlink("a", "b/c"), symlink("b", "d"), entry({ name: "a/x" }), directory("a/y")],
+    ],
+    ["a hard link through a symbolic link", [symlink("a", "b"), hardLink("c", "/a/x")]],
+    ["a passed link that is there again", [symlink("a", "b"), entry({ name: "a/x" }), symlink("a", "b")]],
+    [
+      "a link that leads out with nothing below it",
+      [symlink("a", "/etc"), symlink("b", "../.."), entry({ name: "ab/x" })],
+    ],
+    ["a link that got another target", [symlink("a", "/etc"), symlink("a", "b"), entry({ name: "a/x" })]],
+    ["a link that became a directory", [symlink("a", "/etc"), directory("a"), entry({ name: "a/x" })]],
+  ])("passes as %s", async (_name, entries) => {
+    await inspect(tar(...entries));
+  });
+
+  it.each([
+    ["an absolute link", [symlink("a", "/etc"), entry({ name: "a/passwd" })]],
+    ["a link to the root", [symlink("a", "/"), entry({ name: "a/etc/passwd" })]],
+    ["a link that leads up", [symlink("a/b", "../../etc"), entry({ name: "a/b/passwd" })]],
+    ["a link that leads up and down", [symlink("a", "b/../../a"), entry({ name: "a/x" })]],
+    ["a link in another spelling", [symlink("./a/", "/etc"), entry({ name: "//a/./passwd" })]],
+    ["a chain of links", [symlink("a", "b"), symlink("b", "c/d"), symlink("c", "/"), entry({ name: "a/x" })]],
+    ["a chain that leads up at its end", [symlink("d/a", "../b"), symlink("b", ".."), entry({ name: "d/a/x" })]],
+    ["a hard link to the link", [symlink("a", "/etc"), hardLink("b", "a"), entry({ name: "b/passwd" })]],
+    ["a link that was made below another", [symlink("a", "b"), symlink("a/l", "/etc"), entry({ name: "b/l/x" })]],
+    ["the same by another name", [symlink("a", "b/c"), symlink("b/c/l", "/etc"), entry({ name: "a/l/x" })]],
+    ["a link, as a directory", [symlink("a", "/etc"), directory("a/b")]],
+    ["a link, as a whiteout", [symlink("a", "/etc"), entry({ name: "a/.wh.passwd" })]],
+    ["a link, as a hard link through it", [symlink("a", "/etc"), hardLink("b", "a/passwd")]],
+  ])("is refused below %s", async (_name, entries) => {
+    await expectRefused(tar(...entries), /lies below the symbolic link \S+, which leads out: /);
+  });
+
+  it.each([
+    ["a link that leads out", symlink("a", "/etc")],
+    ["another link", symlink("a", "c")],
+    ["a hard link to a link that leads out", hardLink("a", "out")],
+    ["a directory", directory("a")],
+  ])("is refused in the place of a link that was passed: %s", async (_name, second) => {
+    const layer = tar(symlink("out", "/etc"), symlink("a", "b"), entry({ name: "a/x" }), second);
+    await expectRefused(layer, /replaces a symbolic link that has entries below it/);
+  });
+
+  it("is refused below links that lead to each other", async () => {
+    await expectRefused(tar(symlink("a", "b"), symlink("b", "a"), entry({ name: "a/x" })), /too many symbolic links/);
+  });
+});
