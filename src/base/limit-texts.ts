@@ -133,8 +133,8 @@ const LIMIT_GROUPS = {
     image_saves_per_tenant_max: "Concurrent archives of images of a tenant.",
     image_save_ms: "Time in which a client reads an archive of an image.",
     profile_build_ms: "Deadline of a build of a profile.",
-    profile_wait_ms: "Time for which the creation of a container waits for the first build of a profile.",
-    profile_resolve_wait_ms: "Time for which the resolution of a profile waits for its first build.",
+    profile_wait_ms:
+      "Time for which the creation of a container, or the resolution of a profile, waits for a first build.",
     profile_waiters_per_tenant_max: "Requests of a tenant that wait for builds of profiles.",
     profile_waiters_max: "Requests of all tenants that wait for builds of profiles.",
     profile_backoff_ms:

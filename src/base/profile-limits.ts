@@ -3,10 +3,8 @@
 export const PROFILE_LIMITS = {
   /** A first build of a desktop with slow mirrors and a slow disk. */
   profile_build_ms: 1_800_000,
-  /** A create that waits for a first build; existing clients poll an operation for up to 600 s. */
+  /** A create or `resolve` that waits for a first build; existing clients poll an operation for up to 600 s. */
   profile_wait_ms: 600_000,
-  /** `resolve` answers within the 30 s that existing clients wait for headers. */
-  profile_resolve_wait_ms: 20_000,
   /** Requests that wait for builds, of one tenant and of all: each holds a place of a request or an operation. */
   profile_waiters_per_tenant_max: 8,
   profile_waiters_max: 24,

@@ -115,7 +115,9 @@ export class ProfileBuilds {
     const { signal, timeout_ms, onProgress = () => {} } = waiting;
     const late = Promise.withResolvers<never>();
     const cancelTimer = this.#options.clock.after(timeout_ms, () => late.reject(stillBuilding(profile, build.view)));
-    const abort = (): void => late.reject(signal.reason);
+    // A caller that has gone away is no fault of the daemon, and the build goes on (B3).
+    const abort = (): void =>
+      late.reject(signal.reason instanceof AppError ? signal.reason : stillBuilding(profile, build.view));
     if (signal.aborted) abort();
     signal.addEventListener("abort", abort);
     build.listeners.add(onProgress);

@@ -26,7 +26,6 @@ export const nightlyGuide: Guide<"nightly"> = {
   limits: [
     "profile_build_ms",
     "profile_wait_ms",
-    "profile_resolve_wait_ms",
     "profile_waiters_per_tenant_max",
     "profile_waiters_max",
     "profile_backoff_ms",

@@ -82,6 +82,8 @@ function findRoutes({ profiles }: NightlyRoutesOptions) {
       response: resolvedProfile,
       errors: ["NOT_FOUND", "START_FAILED", "CAPACITY_FULL", "SHUTTING_DOWN"],
       example: { params: PROFILE, query: { channel: "latest" }, response: SAMPLES.resolved },
+      // A build takes longer than existing clients wait for headers.
+      early_status: () => 200,
       handler: async ({ caller, params: { profile }, query, signal }) => {
         const { channel, platform = nodePlatform() } = query;
         // Unknown profiles are 404 here: the path names a resource.
@@ -89,7 +91,7 @@ function findRoutes({ profiles }: NightlyRoutesOptions) {
         checkPlatform(platform);
         const release = await profiles.ensure(caller.tenant_id, `${profile}:${channel}`, {
           signal,
-          timeout_ms: LIMITS.profile_resolve_wait_ms,
+          timeout_ms: LIMITS.profile_wait_ms,
         });
         const { version, oci_reference, oci_digest } = profiles.recordOf(release);
         return { profile, channel, platform, oci_reference, version, oci_digest };

@@ -13,6 +13,7 @@ const ASYNC = recipes.add("async", HELLO);
 const MANY = recipes.add("many", { ...HELLO, verify: ["sleep 1"] });
 const BROKEN = recipes.add("broken", { verify: ["echo lacks-a-thing >&2; false"] });
 const SLOW = recipes.add("slow", { verify: ["sleep 20"] });
+const WAITED = recipes.add("waited", { verify: ["sleep 25"] });
 const MOVED = recipes.add("moved", HELLO);
 const PULLED = recipes.add("pulled", HELLO);
 const BACK = recipes.add("back", HELLO);
@@ -152,6 +153,32 @@ describe("profiles", () => {
     );
     expect(await ended(handle.operation_id)).toMatchObject({ status: "succeeded" });
     expect([...messages].some((message) => message.includes(ASYNC))).toBe(true);
+  }, 120_000);
+
+  it("are resolved by a wait for their first build, which goes on when a client gives up, without a fault in the log", async () => {
+    const path = `/api/nightly/profiles/${WAITED}/resolve?channel=latest`;
+    const from = daemon.output.length;
+    const leaving = new AbortController();
+    const left = fetch(daemon.url + path, { headers: { "x-api-key": KEY }, signal: leaving.signal });
+    await eventually("the build begins", async () => (await get(`/${WAITED}`)).state === "building", 30_000);
+    const created = new AbortController();
+    const body = JSON.stringify({ name: "given-up", image: WAITED });
+    const creating = fetch(`${daemon.url}/api/containers`, {
+      ...{ method: "POST", headers: { "x-api-key": KEY, "content-type": "application/json" }, body },
+      signal: created.signal,
+    });
+    const { status, body: resolved } = await (async () => {
+      const waiting = daemon.call("GET", path);
+      leaving.abort();
+      created.abort();
+      await expect(left).rejects.toThrow();
+      await expect(creating).rejects.toThrow();
+      return waiting;
+    })();
+    expect([status, resolved.profile]).toEqual([200, WAITED]);
+    expect((await get(`/${WAITED}`)).release_count).toBe(1);
+    const lines = daemon.output.slice(from).split("\n");
+    expect(lines.filter((line) => /"level":"(error|fatal)"|AbortError|INTERNAL/.test(line))).toEqual([]);
   }, 120_000);
 
   it("are built once for all who ask at the same time, and only so many of a tenant wait", async () => {
