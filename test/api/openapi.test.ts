@@ -416,7 +416,9 @@ describe("the refusals that are described are those that are answered", () => {
       const isMade = ["findContainer", "setSecret", "setRegistry", "putState"].includes(operation.operationId);
       // Without a token, viewers of desktops do not tell whether a container exists.
       const isHidden = ["desktopViewer", "attachDesktop"].includes(operation.operationId);
-      if (!operation.path.includes("{") || isMade || isHidden) continue;
+      // A request that asks for no WebSocket is refused before its container is sought.
+      const isSocket = operation.path.startsWith("/ws/");
+      if (!operation.path.includes("{") || isMade || isHidden || isSocket) continue;
       const body = operation.requestBody?.content["application/json"]?.example;
       await provoke({ operation, path: anyPath(operation), body, code: "NOT_FOUND" });
       const inside = operation.path.replace("{function_id}", record.id);
