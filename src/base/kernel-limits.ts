@@ -39,10 +39,12 @@ export const KERNEL_LIMITS = {
   weights_interval_ms: 100,
   weights_written_max: 100,
   /**
-   * Processor time of all processes of an instance without a call, in percent of one core: keep-alives and timers need less. The
-   * interval at which the daemon looks for such instances, and how many it limits each time (two small writes and a read).
+   * Processor time of all processes of an instance without a call, in percent of one core: keep-alives and timers need less. Its part
+   * of a tenant's share: fifty such instances compete as one call does. The interval at which the daemon looks for such
+   * instances, and how many it limits each time (three small writes and a read).
    */
   idle_cpu_percent: 5,
+  idle_share: 0.02,
   idle_look_ms: 500,
   idle_limited_max: 100,
   /** Time that bfq waits for the next request of a reader: longer is fairer and slower. */

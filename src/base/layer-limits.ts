@@ -18,6 +18,11 @@ export const LAYER_LIMITS = {
   layer_links_bytes_max: 16 * 1024 * 1024,
   /** What each takes beside them. */
   layer_link_bytes: 64,
+  /**
+   * Bytes of paths that are compared with the paths of a layer's links: each part of a directory's path costs `layer_link_bytes` and
+   * the path up to it. 200,000 directories of 150 bytes need some 350 MB; this many take a second or two.
+   */
+  layer_resolved_bytes_max: 1024 * 1024 * 1024,
   /** PAX and GNU extensions before one entry: Go, which unpacks the layer, reads no longer ones. */
   layer_extension_bytes_max: 1024 * 1024,
   layer_extensions_per_entry_max: 8,

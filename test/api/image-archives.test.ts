@@ -243,6 +243,12 @@ describe("a hostile archive", () => {
       "IMAGE_INVALID",
       /limit/,
     ],
+    [
+      "has an index of many manifests",
+      () => tar(entry({ name: "index.json", content: jsonBytes({ manifests: Array(20_000).fill({}) }) })),
+      "IMAGE_INVALID",
+      /manifests/,
+    ],
     ["has two indexes", () => tar(index(), index()), "IMAGE_INVALID", /twice/],
     [
       "has too many images",

@@ -388,16 +388,17 @@ describe("a hostile handler", () => {
     await expectSpoiled();
   });
 
-  it.each([
-    ..."forge 0,forge 4294967295,stream,open,type,begin,statusless,huge,above,short,close".split(","),
-  ])("that sends a frame that is not allowed (%s) is ended, and its calls are cancelled", async (how) => {
-    await serve({ concurrency: 2 });
-    const [other, attack] = [call("hold"), call(`attack ${how}`)];
-    expect(await attack).toMatchObject({ cancelled: true });
-    expect(await other).toMatchObject({ cancelled: true });
-    expect(await resident.ended).toMatchObject({ is_broken: true, signal: 9, timed_out: false });
-    await expectSpoiled();
-  });
+  it.each([..."forge 0,forge 4294967295,stream,open,type,begin,statusless,huge,above,short,close".split(",")])(
+    "that sends a frame that is not allowed (%s) is ended, and its calls are cancelled",
+    async (how) => {
+      await serve({ concurrency: 2 });
+      const [other, attack] = [call("hold"), call(`attack ${how}`)];
+      expect(await attack).toMatchObject({ cancelled: true });
+      expect(await other).toMatchObject({ cancelled: true });
+      expect(await resident.ended).toMatchObject({ is_broken: true, signal: 9, timed_out: false });
+      await expectSpoiled();
+    },
+  );
 
   it.each(["twice", "late"])("that goes on after a result (%s) is ended", async (how) => {
     await serve();

@@ -1,10 +1,10 @@
 /** Names and links of a layer's entries: which stay in the root, with a chroot and without one. */
 import { describe, expect, it } from "vitest";
 import { LayerInspection } from "../../src/oci/layers/inspection.ts";
-import { directory, entry, hardLink, sha256, symlink, tar } from "../support/layer-bytes.ts";
+import { directory, entry, hardLink, pax, sha256, symlink, tar } from "../support/layer-bytes.ts";
 
 async function inspect(layer: Buffer) {
-  const claimed = { digest: sha256(layer), size_bytes: layer.length, unpacked_bytes_max: 2 ** 20 };
+  const claimed = { digest: sha256(layer), size_bytes: layer.length, unpacked_bytes_max: 2 ** 24 };
   const inspection = new LayerInspection(claimed);
   try {
     await inspection.write(layer);
@@ -73,5 +73,32 @@ describe("an entry of a layer", () => {
 
   it("is refused below links that lead to each other", async () => {
     await expectRefused(tar(symlink("a", "b"), symlink("b", "a"), entry({ name: "a/x" })), /too many symbolic links/);
+  });
+
+  it("is refused as a link with a target that no file system takes", async () => {
+    const layer = tar(pax({ linkpath: "a/".repeat(100_000) }), symlink("l", "x"), entry({ name: "l/x" }));
+    await expectRefused(layer, /target that is too long/);
+  });
+
+  it("is refused if links and directories that deep cost too much to follow", async () => {
+    const deep = Array.from({ length: 300 }, (_, i) => [
+      pax({ path: `${i}/${"d/".repeat(2_000)}x` }),
+      entry({ name: "x" }),
+    ]);
+    await inspect(tar(...deep.flat()));
+    await expectRefused(tar(symlink("l", "x"), ...deep.flat()), /exceeds what all directories may cost/);
+    const chain = Array.from({ length: 39 }, (_, i) => [
+      pax({ linkpath: `${"../a/".repeat(800)}l${i + 1}` }),
+      symlink(`a/l${i}`, "x"),
+    ]);
+    await expectRefused(
+      tar(
+        ...chain.flat(),
+        ...Array(400)
+          .fill([entry({ name: "a/l0/x" }), symlink("y", "z")])
+          .flat(),
+      ),
+      /what all directories may cost/,
+    );
   });
 });

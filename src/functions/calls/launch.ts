@@ -305,8 +305,8 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
     if (held === undefined) return;
     // Nobody asks again: what could not be removed is for the engine's reaper.
     this.#instances.delete(id);
-    this.#weights.forget(id);
     this.#idle.forget(id);
+    this.#weights.forget(id);
     try {
       await this.#engine.remove(held.instance);
     } finally {
@@ -374,6 +374,8 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
       limit: (isIdle) => {
         const idle_percent = Math.min(cpu_limit_percent ?? Number.POSITIVE_INFINITY, LIMITS.idle_cpu_percent);
         this.#engine.setQuota(instance, isIdle ? idle_percent : cpu_limit_percent);
+        if (isIdle) this.#weights.rested(instance.id);
+        else this.#weights.woke(instance.id);
       },
     };
   }

@@ -44,6 +44,16 @@ export class Weights {
     if (instances?.size === 0) this.#running.delete(tenant_id);
   }
 
+  /** An instance without a call, whose work is limited, has a small share at once, whoever runs calls: W1 counts on equal ones. */
+  rested(instance_id: string): void {
+    this.#set(instance_id, LIMITS.idle_share);
+  }
+
+  /** It has a whole share again. */
+  woke(instance_id: string): void {
+    this.#set(instance_id, 1);
+  }
+
   /** Notes that an instance is gone. */
   forget(instance_id: string): void {
     this.#written.delete(instance_id);
@@ -58,11 +68,13 @@ export class Weights {
 
   #apply(): void {
     const changed = [...sharesOf(this.#running)].filter(([id, share]) => (this.#written.get(id) ?? 1) !== share);
-    for (const [id, share] of changed.slice(0, LIMITS.weights_written_max)) {
-      this.#written.set(id, share);
-      this.#write(id, share);
-    }
+    for (const [id, share] of changed.slice(0, LIMITS.weights_written_max)) this.#set(id, share);
     // Calls that begin and end change the shares of those that go on.
     if (this.#running.size > 1) this.#later();
+  }
+
+  #set(instance_id: string, share: number): void {
+    this.#written.set(instance_id, share);
+    this.#write(instance_id, share);
   }
 }

@@ -5,6 +5,7 @@
 import { pipeline, Readable, type Transform } from "node:stream";
 import { constants, createGunzip, createZstdDecompress } from "node:zlib";
 import { AppError, errorText } from "../../base/errors.ts";
+import { LIMITS } from "../../base/limits.ts";
 import type { FileSession } from "../../engine/ports.ts";
 import { isTarHeader, TAR_BLOCK_BYTES } from "../layers/layer-tar.ts";
 import { asPath } from "./source-files.ts";
@@ -16,6 +17,8 @@ interface Compression {
   readonly decompressor: ((isCut: boolean) => Transform) | null;
 }
 
+/** What a layer of an image may ask for: the decoder takes that much memory. */
+const WINDOW = { [constants.ZSTD_d_windowLogMax]: LIMITS.layer_zstd_window_log_max };
 const COMPRESSIONS: readonly Compression[] = [
   {
     name: "gzip",
@@ -25,7 +28,8 @@ const COMPRESSIONS: readonly Compression[] = [
   {
     name: "zstd",
     sign: Buffer.from("28b52ffd", "hex"),
-    decompressor: (isCut) => createZstdDecompress(isCut ? { finishFlush: constants.ZSTD_e_flush } : {}),
+    decompressor: (isCut) =>
+      createZstdDecompress({ params: WINDOW, ...(isCut ? { finishFlush: constants.ZSTD_e_flush } : {}) }),
   },
   { name: "bzip2", sign: Buffer.from("BZh"), decompressor: null },
   { name: "xz", sign: Buffer.from("fd377a585a00", "hex"), decompressor: null },

@@ -174,7 +174,7 @@ class Reader {
     const begin = (this.#lines[this.#at] ?? "").trimStart();
     for (let line = begin; ; line = this.#lines[this.#at] ?? "") {
       this.#at++;
-      const trimmed = line.replace(/[ \t]+$/, "");
+      const trimmed = withoutBlanks(line);
       const isEscaped = trimmed.endsWith(this.#escape_char.repeat(2));
       if (!trimmed.endsWith(this.#escape_char) || isEscaped) {
         parts.push(line);
@@ -228,4 +228,11 @@ class Reader {
 function isIgnored(line: string): boolean {
   const text = line.trim();
   return text === "" || text.startsWith("#");
+}
+
+/** The line without blanks at its end. A regular expression takes quadratic time where blanks are followed by a word (B3). */
+function withoutBlanks(line: string): string {
+  let end = line.length;
+  while (line[end - 1] === " " || line[end - 1] === "\t") end--;
+  return line.slice(0, end);
 }

@@ -16,7 +16,7 @@
  *    device would be one node on the disk of this machine away from its disks and memory, behind a single bound: below /dev, where
  *    nothing of an image is seen, it is counted, and the store's nodes are removed before the image has a row
  *    (`Images.removeDevices`); elsewhere it is refused.
- * E6 Entries, and memory for the paths and targets of links, are bounded.
+ * E6 Entries, memory for the paths and targets of links, and the work to follow them are bounded.
  */
 import { LIMITS } from "../../base/limits.ts";
 import { type LayerEntry, refusal, shownName } from "./layer-tar.ts";
@@ -36,10 +36,14 @@ function refused(name: string, why: string): Error {
   return refusal(`layer entry ${shownName(name)} ${why}`);
 }
 
+const tooLong = (name: string): Error => refused(name, `is too long (limit ${LIMITS.path_bytes_max} bytes)`);
+
+const partsOf = (path: string): string[] => path.split("/").filter((part) => part !== "" && part !== ".");
+
 /** Returns the path of a name without "." and doubled slashes, "" for the root. Throws IMAGE_INVALID (E1). */
 function pathOf(entry: string, name: string): string {
   const path = isPlain(name) ? name : normalized(entry, name);
-  if (path.length > LIMITS.path_bytes_max) throw refused(entry, `is too long (limit ${LIMITS.path_bytes_max} bytes)`);
+  if (path.length > LIMITS.path_bytes_max) throw tooLong(entry);
   if (path.length > NAME_BYTES_MAX && path.split("/").some((part) => part.length > NAME_BYTES_MAX))
     throw refused(entry, `has a name that is too long (limit ${NAME_BYTES_MAX} bytes)`);
   return path;
@@ -51,7 +55,7 @@ function isPlain(name: string): boolean {
 }
 
 function normalized(entry: string, name: string): string {
-  const parts = name.split("/").filter((part) => part !== "" && part !== ".");
+  const parts = partsOf(name);
   if (parts.includes("..")) throw refused(entry, `leads out of the layer: ${shownName(name)}`);
   return parts.join("/");
 }
@@ -70,6 +74,7 @@ export class LayerEntries {
   /** Symbolic links that are not replaced, by their paths. */
   readonly #links = new Map<string, Link>();
   #links_bytes = 0;
+  #resolved_bytes = 0;
   #entry_count = 0;
   #disk_bytes = 0;
   #hole_bytes = 0;
@@ -100,6 +105,8 @@ export class LayerEntries {
     if (!KNOWN_TYPES.includes(type)) throw refused(name, `is of an unknown type: '${shownName(type)}'`);
     const path = pathOf(name, name);
     if (path === "" && type !== "5" && type !== "g") throw refused(name, "is the root of the image, and no directory");
+    if (type === "2" && entry.link.length > LIMITS.path_bytes_max)
+      throw refused(name, `is a symbolic link with a target that is too long (limit ${LIMITS.path_bytes_max} bytes)`);
     const own = this.#resolvedPath(name, path);
     this.#checkWhiteout(name, path);
     this.#checkAttributes(entry);
@@ -135,21 +142,27 @@ export class LayerEntries {
   /** E2. Resolves a directory by the links of the layer. Throws IMAGE_INVALID. */
   #resolved(name: string, directory: string): string {
     if (this.#links.size === 0) return directory;
-    const rest = directory.split("/").filter((part) => part !== "");
+    // The next part is the last one.
+    const rest = partsOf(directory).reverse();
     const at: string[] = [];
-    for (let [part, links_count] = [rest.shift(), 0]; part !== undefined; part = rest.shift()) {
+    let links_count = 0;
+    for (let part = rest.pop(); part !== undefined; part = rest.pop()) {
+      this.#spend(name, LIMITS.layer_link_bytes);
       if (part === "..") {
         at.pop();
         continue;
       }
-      const path = [...at, part].join("/");
+      const above = at.at(-1) ?? "";
+      const path = above === "" ? part : `${above}/${part}`;
+      if (path.length > LIMITS.path_bytes_max) throw tooLong(name);
+      this.#spend(name, path.length);
       const link = this.#links.get(path);
       if (link === undefined) {
-        at.push(part);
+        at.push(path);
         continue;
       }
       if (++links_count > LINKS_MAX) throw refused(name, `lies below too many symbolic links (limit ${LINKS_MAX})`);
-      const parts = link.target.split("/").filter((one) => one !== "" && one !== ".");
+      const parts = partsOf(link.target);
       if (link.target.startsWith("/") || leavesRoot(at.length, parts)) {
         throw refused(
           name,
@@ -157,9 +170,17 @@ export class LayerEntries {
         );
       }
       link.isPassed = true;
-      rest.unshift(...parts);
+      for (const one of parts.reverse()) rest.push(one);
     }
-    return at.join("/");
+    return at.at(-1) ?? "";
+  }
+
+  /** E6. */
+  #spend(name: string, bytes: number): void {
+    this.#resolved_bytes += bytes;
+    const limit = LIMITS.layer_resolved_bytes_max;
+    if (this.#resolved_bytes > limit)
+      throw refused(name, `exceeds what all directories may cost below symbolic links (limit ${limit} bytes of paths)`);
   }
 
   /** `target`: of the symbolic link that the entry is; null: it is none. */

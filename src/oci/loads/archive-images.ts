@@ -32,7 +32,9 @@ const COMPRESSIONS: readonly (readonly [suffix: string, sign: string])[] = [
 
 const Reference = z.string().max(LIMITS.image_reference_length_max);
 const Index = z.object({
-  manifests: z.array(z.looseObject({ annotations: z.record(z.string(), Reference).nullish() })),
+  manifests: z
+    .array(z.looseObject({ annotations: z.record(z.string(), Reference).nullish() }))
+    .max(LIMITS.index_manifests_max),
 });
 const Path = z.string().max(LIMITS.path_bytes_max);
 const DockerManifest = z.array(
@@ -46,15 +48,15 @@ const DockerManifest = z.array(
 /** Throws INVALID_ARGUMENT for an archive without images or with too many, IMAGE_INVALID for a malformed one. */
 export async function imagesOf(files: ArchiveFiles): Promise<readonly ArchivedImage[]> {
   const found = files.index === null ? await dockerImages(files) : ociImages(files, files.index);
-  const { image_archive_images_max } = LIMITS;
-  if (found.length > image_archive_images_max) {
-    throw new AppError(
-      "INVALID_ARGUMENT",
-      `too many images in the archive: ${found.length} (limit ${image_archive_images_max})`,
-    );
-  }
+  checkCount(found.length);
   if (found.length > 0) return found;
   throw new AppError("INVALID_ARGUMENT", "the archive has no image");
+}
+
+function checkCount(count: number): void {
+  const limit = LIMITS.image_archive_images_max;
+  if (count <= limit) return;
+  throw new AppError("INVALID_ARGUMENT", `too many images in the archive: ${count} (limit ${limit})`);
 }
 
 /** Images by their names. A tag alone names no image. */
@@ -64,7 +66,9 @@ function ociImages(files: ArchiveFiles, bytes: Buffer): readonly ArchivedImage[]
   for (const one of manifests) {
     const tag = one.annotations?.["org.opencontainers.image.ref.name"] ?? "";
     const name = one.annotations?.["io.containerd.image.name"] ?? (/[/:]/.test(tag) ? tag : "");
-    groups.set(name, [...(groups.get(name) ?? []), one]);
+    const group = groups.get(name);
+    if (group === undefined) groups.set(name, [one]);
+    else group.push(one);
   }
   return [...groups].map(([name, own]) => {
     const isWhole = own.length === manifests.length;
@@ -87,7 +91,10 @@ async function dockerImages(files: ArchiveFiles): Promise<readonly ArchivedImage
     );
   }
   const images: ArchivedImage[] = [];
-  for (const { Config, RepoTags, Layers } of parsed(docker_manifest, DockerManifest, "manifest.json")) {
+  const listed = parsed(docker_manifest, DockerManifest, "manifest.json");
+  // Before a file of each layer is opened.
+  checkCount(listed.length);
+  for (const { Config, RepoTags, Layers } of listed) {
     const layers: object[] = [];
     for (const name of Layers) {
       const part = files.part(name, "layer");

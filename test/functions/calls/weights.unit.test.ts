@@ -35,7 +35,7 @@ describe("weights of instances", () => {
       await clock.pass(LIMITS.weights_interval_ms);
       return written.splice(0);
     };
-    return { weights, tick };
+    return { weights, tick, written };
   }
 
   it("follow the calls that run, and only changed ones are written", async () => {
@@ -52,6 +52,19 @@ describe("weights of instances", () => {
     expect(await tick()).toEqual([["a1", 1]]);
     weights.ended("b", "b1");
     weights.began("a", "a2");
+    expect(await tick()).toEqual([]);
+  });
+
+  it("are small at once for an instance whose idle work is limited, and whole again before its next call", async () => {
+    const { weights, tick, written } = scene();
+    weights.began("a", "a1");
+    weights.rested("a1");
+    weights.ended("a", "a1");
+    expect(written.splice(0)).toEqual([["a1", LIMITS.idle_share]]);
+    weights.woke("a1");
+    weights.began("a", "a1");
+    expect(written.splice(0)).toEqual([["a1", 1]]);
+    weights.began("b", "b1");
     expect(await tick()).toEqual([]);
   });
 

@@ -63,6 +63,12 @@ describe("a build file", () => {
     ]);
   });
 
+  it("is read in the time of its length, whatever blanks it has", () => {
+    const blanks = " \t".repeat(60_000);
+    const { instructions } = readBuildFile(`RUN a${blanks}b\\${blanks}\nc`);
+    expect(instructions.map(({ text }) => text)).toEqual([`a${blanks}bc`]);
+  });
+
   it("takes another escape character from its directive, and none from a later comment", () => {
     expect(readBuildFile("# syntax=x\n# escape=`\nRUN a `\n b\\").instructions[0]?.text).toBe("a  b\\");
     expect(readBuildFile("#\n# escape=`\nRUN a\\\nb").instructions[0]?.text).toBe("ab");
