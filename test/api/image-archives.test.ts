@@ -230,25 +230,17 @@ describe("an archive of an image", () => {
 
 describe("a hostile archive", () => {
   const { manifest, config, descriptor, blobs } = lazy();
+  const MANY = Array(20_000).fill({});
+  const withIndex = (content: Buffer | string) => tar(entry({ name: "index.json", content }));
 
   it.each<[string, () => Buffer, string, RegExp]>([
     ["is no tar", () => Buffer.from("no tar at all".repeat(100)), "INVALID_ARGUMENT", /not tar/],
     ["is empty", () => Buffer.alloc(0), "INVALID_ARGUMENT", /archive/],
     ["is cut off", () => archiveOf("a:1").subarray(0, 4_000), "INVALID_ARGUMENT", /archive/],
     ["has no index", () => tar(...blobs().map(blob)), "INVALID_ARGUMENT", /no index\.json/],
-    ["has an index that is no JSON", () => tar(entry({ name: "index.json", content: "{" })), "IMAGE_INVALID", /index/],
-    [
-      "has a huge index",
-      () => tar(entry({ name: "index.json", content: Buffer.alloc(LIMITS.manifest_bytes_max + 1) })),
-      "IMAGE_INVALID",
-      /limit/,
-    ],
-    [
-      "has an index of many manifests",
-      () => tar(entry({ name: "index.json", content: jsonBytes({ manifests: Array(20_000).fill({}) }) })),
-      "IMAGE_INVALID",
-      /manifests/,
-    ],
+    ["has an index that is no JSON", () => withIndex("{"), "IMAGE_INVALID", /index/],
+    ["has a huge index", () => withIndex(Buffer.alloc(LIMITS.manifest_bytes_max + 1)), "IMAGE_INVALID", /limit/],
+    ["has many manifests", () => withIndex(jsonBytes({ manifests: MANY })), "IMAGE_INVALID", /manifests/],
     ["has two indexes", () => tar(index(), index()), "IMAGE_INVALID", /twice/],
     [
       "has too many images",

@@ -14,7 +14,6 @@ import { AppError, errorText, invariant } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { type InstanceSpec, instanceConfig } from "../bundles/instance.ts";
-import type { PlacedGpus } from "../gpu/edits.ts";
 import type { TakenGpus } from "../gpu/gpus.ts";
 import {
   FURNISHED,
@@ -55,6 +54,7 @@ import type {
   StartTimings,
 } from "../ports/instances.ts";
 import type { Resident } from "../ports/residents.ts";
+import { ANY_INSTANCE } from "./any-instance.ts";
 import { attachTo, isNothing } from "./attachment.ts";
 import { ForeignRoots } from "./foreign-roots.ts";
 import { type GpuRoot, GpuRoots } from "./gpu-roots.ts";
@@ -67,22 +67,6 @@ const PROBE = "probe";
 const COMPILER = "seccomp";
 /** Timings of an instance that was not started here. */
 const NO_TIMINGS: StartTimings = { network_ms: 0, rootfs_ms: 0, start_ms: 0, open_ms: 0 };
-/** A class whose instances have all optional parts. */
-const ANY_CLASS: InstanceClass = {
-  key: "",
-  image: "",
-  scratch_mb: 0,
-  runtime_directory: "/",
-  resident: { argv: [], open_timeout_ms: 0 },
-  foreign: { pinned_files: { "/dev/file": "/file" } },
-};
-const ANY_GPUS: PlacedGpus = {
-  note: { tenant_id: "", gpus: [], environment: {} },
-  nodes: [{ source: "", target: "/dev/gpu", type: "c", major: 0, minor: 0, access: "rw", mode: 0, uid: 0, gid: 0 }],
-  mounts: [{ source: "", target: "/gpu", is_executable: true }],
-  hooks: [],
-  gids: [],
-};
 /** Function instances have none. */
 const NO_CAPABILITIES: readonly string[] = [];
 
@@ -385,22 +369,10 @@ export class LocalInstances implements Instances {
   /** Everything by which an instance of this process differs from one of the same class of another process. */
   #fingerprint(): string {
     const { config, minit } = this.#host.options;
-    const { visible_groups } = this.#host;
     invariant(this.#filter !== null, "there is a filter");
-    const any = {
-      id: "",
-      rootfs: "",
-      uid: 0,
-      netns: "",
-      cgroup: "",
-      visible_groups,
-      class: ANY_CLASS,
-      pinned: "",
-      gpus: ANY_GPUS,
-    };
     const serving = [RESIDENT_ENVIRONMENT, LIMITS.resident_calls_max];
-    const { resolv_conf, trust } = this.#host;
-    const made = instanceConfig({ ...any, minit, resolv_conf, trust, seccomp: this.#filter });
+    const { resolv_conf, trust, visible_groups } = this.#host;
+    const made = instanceConfig({ ...ANY_INSTANCE, minit, resolv_conf, trust, visible_groups, seccomp: this.#filter });
     const { command, version } = this.#host.runtime;
     return fingerprintOf([PROTOCOL_VERSION, command, version, config.subnet, config.bridge, made, serving]);
   }

@@ -45,7 +45,7 @@ export async function archiveIn(from: FileSession, path: string): Promise<AsyncI
   const head = Buffer.concat(parts);
   const found = COMPRESSIONS.find(({ sign }) => head.subarray(0, sign.length).equals(sign));
   if (found !== undefined && found.decompressor === null) {
-    throw new AppError("INVALID_ARGUMENT", `ADD cannot tell what is in a ${found.name} file`, {
+    throw new AppError("INVALID_ARGUMENT", `ADD does not read ${found.name} files`, {
       hint: "copy the file with COPY and unpack it with RUN",
     });
   }
