@@ -185,7 +185,7 @@ describe("invoking", () => {
     const cases: [payload: string, stdin: string][] = [
       ['{"a": [1, "é\\n", null], "__proto__": {"b": 2}}', '{"a":[1,"é\\n",null],"__proto__":{"b":2}}'],
       ["[]", "[]"],
-      ["-0.5e1", "-5"],
+      ["-0.5e1", "-0.5e1"],
       ["false", "false"],
       ['"{\\"a\\": 1}"', '{"a": 1}'],
       ["null", ""],
@@ -221,7 +221,10 @@ print(sys.version_info.major, "it's $HOME", sys.stdin.read())
     const deployed = await daemon.call("POST", `/api/functions/${created.body.id}/deploy`);
     expect(deployed).toMatchObject({
       status: 400,
-      body: { error: "handler: command not found: /no/such/interpreter", error_code: "INVALID_ARGUMENT" },
+      body: {
+        error: "handler: the first line names an interpreter that does not exist: /no/such/interpreter",
+        error_code: "INVALID_ARGUMENT",
+      },
     });
   });
 

@@ -84,9 +84,14 @@ const requestOf = (route: (typeof ROUTES)[number], ids: Ids, caller = ids.tenant
 });
 const codeOf = ({ status, text }: Seen) => [status, (JSON.parse(text) as { error_code: string }).error_code];
 
-/** Answers an unknown thing as every route does, but for the one that resolves names (found: false). */
-const unknownOf = (route: (typeof ROUTES)[number]) =>
-  route.operation === "findContainer" ? [200, undefined] : [404, "NOT_FOUND"];
+/**
+ * Answers an unknown thing as every route does, but for the one that resolves names (found: false) and for WebSockets, which say
+ * first that they are no requests.
+ */
+const unknownOf = ({ operation, socket }: (typeof ROUTES)[number]) => {
+  if (socket !== null) return [426, "UPGRADE_REQUIRED"];
+  return operation === "findContainer" ? [200, undefined] : [404, "NOT_FOUND"];
+};
 
 /** Asked from inside of a call of C, in one go. `credential` null: with the token of that call. */
 async function probe(asked: readonly (Request & { credential: Record<string, string> | null })[]): Promise<Seen[]> {

@@ -261,6 +261,7 @@ async function tidy(kept = 8): Promise<void> {
     operation_id: state.there.operation_id ?? [],
     session_id: state.there.session_id ?? [],
     binding_id: state.there.binding_id ?? [],
+    code_sha256: [await uploaded()],
     service_id: state.there.service_id ?? [],
     snapshot_id: own_snapshots,
     other_id: own_snapshots,

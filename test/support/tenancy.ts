@@ -51,7 +51,8 @@ export type Ids = Readonly<
     | "msg_id"
     | "stream_seq"
     | "key"
-    | "binding_id",
+    | "binding_id"
+    | "code_sha256",
     string
   >
 >;
@@ -142,6 +143,7 @@ export function missing(ids: Ids): Ids {
     stream_seq: "3",
     key: other(ids.key, 0),
     binding_id: other(ids.binding_id, "bnd_".length),
+    code_sha256: other(ids.code_sha256, 0),
   };
 }
 
@@ -164,7 +166,7 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
   });
   await call("POST", `/api/functions/${id}/deploy`);
   await call("PUT", `/api/functions/${id}`, { timeout_seconds: 20 });
-  await putCode(daemon, key, id, name);
+  const code_sha256 = await putCode(daemon, key, id, name);
   const record = await call("POST", `/api/functions/${id}/invoke`, { payload: "x" });
   const contained = await makeContainer(call, name);
   const message = { to: contained.container_id, type: `${name}-type`, payload: `${name}-payload` };
@@ -195,6 +197,7 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
     stream_seq: "3",
     key: `${name}-state`,
     binding_id,
+    code_sha256,
     ...contained,
     ...snapshots,
   };
@@ -202,14 +205,15 @@ export async function makeTenant(daemon: Daemon, name: string): Promise<Tenant> 
   return { ids, key, marks };
 }
 
-/** Gives a function code, which makes a version. */
-async function putCode(daemon: Daemon, key: string, function_id: string, name: string): Promise<void> {
+/** Gives a function code, which makes a version. Returns its digest. */
+async function putCode(daemon: Daemon, key: string, function_id: string, name: string): Promise<string> {
   const response = await fetch(`${daemon.url}/api/functions/${function_id}/code`, {
     method: "PUT",
     headers: { "x-api-key": key, "content-type": "application/zip" },
     body: new Uint8Array(zip({ name: `${name}-code`, content: `${name}-content` })),
   });
   if (response.status !== 200) throw new Error(await response.text());
+  return ((await response.json()) as { code_sha256: string }).code_sha256;
 }
 
 type Call = (
