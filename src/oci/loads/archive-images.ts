@@ -130,7 +130,10 @@ async function compressionOf({ directory }: ArchiveFiles, { hex }: ArchivePart):
 function parsed<Shape>(bytes: Buffer, shape: z.ZodType<Shape>, name: string): Shape {
   const found = shape.safeParse(jsonOf(bytes));
   if (found.success) return found.data;
-  throw new AppError("IMAGE_INVALID", `the archive has an invalid ${name}`);
+  const [issue] = found.error.issues;
+  // The first part of the path is a field of the shape, or a number, and no key that the archive chose.
+  const problem = issue === undefined || issue.path.length === 0 ? "" : `: ${String(issue.path[0])}: ${issue.message}`;
+  throw new AppError("IMAGE_INVALID", `the archive has an invalid ${name}${problem}`);
 }
 
 function jsonOf(bytes: Buffer): unknown {
