@@ -69,13 +69,17 @@ export class ImageLoads {
    * NOT_FOUND for a platform that the image lacks, QUOTA_EXCEEDED, BODY_TOO_LARGE, REQUEST_TIMEOUT, CONCURRENCY_LIMIT,
    * CAPACITY_FULL, TIMEOUT, and the signal's reason.
    */
-  async load({ tenant_id, reference, archive, signal }: LoadRequest): Promise<readonly string[]> {
-    const { directory, ids, tenant_images } = this.#options;
+  async load({ tenant_id, reference, archive, signal: asked }: LoadRequest): Promise<readonly string[]> {
+    const { directory, ids, tenant_images, clock } = this.#options;
     // Before the archive is read: a wrong reference costs nothing.
     if (reference !== null) parseOwnReference(reference);
     const release = this.#running.take(tenant_id, tooMany);
     const own = join(directory, ids.hex(ID_LENGTH));
     let intake: Intake | null = null;
+    // All images of an archive together: the load holds one of few places.
+    const over = new AbortController();
+    const cancel = clock.after(LIMITS.image_pull_ms, () => over.abort(tooSlow()));
+    const signal = AbortSignal.any([asked, over.signal]);
     try {
       intake = await tenant_images.intake(tenant_id, null);
       await mkdir(own, { mode: 0o700 });
@@ -88,6 +92,7 @@ export class ImageLoads {
       }
       return images.flatMap(({ references }) => references);
     } finally {
+      cancel();
       await rm(own, { recursive: true, force: true });
       intake?.release();
       release();
@@ -172,6 +177,10 @@ function named(images: readonly ArchivedImage[], reference: string | null): read
       hint: "send the query parameter reference",
     });
   });
+}
+
+function tooSlow(): AppError {
+  return new AppError("TIMEOUT", `images of an archive not taken within ${LIMITS.image_pull_ms} ms`);
 }
 
 function tooMany(reached: ReachedBound, max: number): AppError {
