@@ -147,7 +147,8 @@ export class Pulls {
       else if (input.is_local) await this.#take(context, input.reference);
       else skipped = await this.#pull(context);
     } catch (error) {
-      if (input.force || !isUnknown(error) || !(await this.#hasFor(context))) throw error;
+      const isAnswer = !input.force && isUnknown(error, context.attachment !== undefined);
+      if (!isAnswer || !(await this.#hasFor(context))) throw error;
       return resultOf(reference, "image is present; the registry does not know it");
     } finally {
       // The reference may have named another image before, and a refused image has no row.
@@ -220,10 +221,16 @@ export class Pulls {
   }
 }
 
-/** P1. True if a registry does not have a reference, for any platform, or does not tell whether it has. */
-function isUnknown(error: unknown): boolean {
+/**
+ * P1. True if a registry does not have a reference, for any platform, or does not tell whether it has. Credentials of the request
+ * that are denied are wrong.
+ */
+function isUnknown(error: unknown, hasCredentials: boolean): boolean {
   if (!(error instanceof AppError)) return false;
-  return error.code === "FORBIDDEN" || (error.code === "NOT_FOUND" && error.reason_code !== "PLATFORM_NOT_FOUND");
+  return (
+    (error.code === "FORBIDDEN" && !hasCredentials) ||
+    (error.code === "NOT_FOUND" && error.reason_code !== "PLATFORM_NOT_FOUND")
+  );
 }
 
 /** Throws INVALID_ARGUMENT, and FORBIDDEN for an image of the local store unless the operator's key asks. */

@@ -41,9 +41,10 @@ export class Settling {
     const end_ms = clock.monotonicMs() + LIMITS.snapshot_operation_ms;
     try {
       for (let now = row; ; now = await snapshots.held(tenant_id, id)) {
+        if (signal?.aborted === true) throw unfinished(now);
         if (now.state !== "creating") return now;
         if (operations.isDraining) throw new AppError("SHUTTING_DOWN", "the daemon is shutting down");
-        if (signal?.aborted === true || clock.monotonicMs() >= end_ms) throw unfinished(now);
+        if (clock.monotonicMs() >= end_ms) throw unfinished(now);
         await snapshots.changed();
       }
     } finally {
