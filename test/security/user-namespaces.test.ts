@@ -217,8 +217,9 @@ open("/data/mine", "a").write("y"); os.chown("/data/mine", 34, 5); os.chmod("/da
     const open = readdirSync(daemon.run_dir).filter(
       (name) => (statSync(`${daemon.run_dir}/${name}`).mode & 0o077) !== 0,
     );
-    expect(open.sort()).toEqual(["member-resolv.conf", "r", "resolv.conf"]);
-    for (const path of [daemon.run_dir, `${daemon.run_dir}/r`]) expect(statSync(path).mode & 0o777).toBe(0o711);
+    expect(open.sort()).toEqual(["member-resolv.conf", "r", "resolv.conf", "trust"]);
+    for (const path of ["", "/r", "/trust"].map((name) => daemon.run_dir + name))
+      expect(statSync(path).mode & 0o777).toBe(0o711);
   });
 
   it("lives on without them where they are off, and is root's again at its next start, with the same files", async () => {

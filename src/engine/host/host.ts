@@ -6,6 +6,7 @@
  * H1 Everything made on the machine carries the daemon's tag, so that the next start finds what a crash left.
  * H2 The address, the uid and the GPUs of a container are given to no other before nothing of it is left.
  */
+import { randomUUID } from "node:crypto";
 import { chmodSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { Piscina } from "piscina";
@@ -274,10 +275,16 @@ export class EngineHost {
     this.#threads.on("error", (error) => this.options.log.error("a worker thread exited", { error: errorText(error) }));
   }
 
-  /** Files of a setting that is gone go too: containers that run see the directory as it is now. */
+  /**
+   * Files of a setting that is gone go too: containers that run see the directory as it is now. Roots of user namespaces read it, and
+   * no user of this machine does, who does not know its name: a proxy's credentials may be in it.
+   */
   writeTrust(): void {
     const { trust, run_dir } = this.options.config;
-    const directory = `${run_dir}/trust`;
+    const parent = `${run_dir}/trust`;
+    mkdirSync(parent, { recursive: true, mode: 0o711 });
+    const [kept = randomUUID()] = readdirSync(parent);
+    const directory = `${parent}/${kept}`;
     mkdirSync(directory, { recursive: true, mode: 0o755 });
     const files = trust === null ? {} : trustFiles(trust);
     for (const name of readdirSync(directory)) if (!Object.hasOwn(files, name)) rmSync(`${directory}/${name}`);
