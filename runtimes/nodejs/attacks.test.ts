@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
 import { eventually } from "../../test/support/native.ts";
 import { NodejsProcess } from "../../test/support/nodejs-process.ts";
-import { resultOf } from "../../test/support/resident-requests.ts";
+import { callHead, resultOf } from "../../test/support/resident-requests.ts";
 import { type BindHead, STATUS } from "../envelope.ts";
 
 const started: NodejsProcess[] = [];
@@ -199,7 +199,7 @@ describe("a handler that does not end", () => {
   it("is killed if its module hangs", async () => {
     const process = await NodejsProcess.start({ "index.mjs": "for (;;);" });
     started.push(process);
-    const call = process.call();
+    const call = process.resident.call(callHead());
     await eventually("the load", () => process.resident.inFlight === 2);
     await process.resident.end();
     expect([(await process.bound).ended, (await call).ended]).toEqual(["cancelled", "cancelled"]);

@@ -53,8 +53,9 @@ export class NodejsProcess {
     return new NodejsProcess(resident, code, requestOf(head, cache));
   }
 
-  /** Calls the function. A payload that is no text or bytes is sent as JSON. */
-  call(payload: unknown = "", head: Partial<CallHead> = {}, options: CallOptions = {}): Promise<Answer> {
+  /** Calls the function once it is bound, as the daemon does. A payload that is no text or bytes is sent as JSON. */
+  async call(payload: unknown = "", head: Partial<CallHead> = {}, options: CallOptions = {}): Promise<Answer> {
+    await this.bound;
     const body = typeof payload === "string" || payload instanceof Uint8Array ? payload : JSON.stringify(payload);
     return this.resident.call(callHead(head), body, options);
   }

@@ -53,6 +53,9 @@ const OWN = import.meta.url.slice(0, import.meta.url.lastIndexOf("/") + 1);
 /** Of Node itself, as it writes its own modules. */
 const BUILTIN = /[ (]node:[\w/:.]+\)?$/u;
 
+/** In place of frames that an error has in common with its cause, those of the runtime among them. */
+const MATCHING = /^\s+\.\.\. \d+ lines matching cause stack trace \.\.\.$/u;
+
 /** Returns a stack without the frames of the runtime, and those of Node between and around them. */
 export function withoutOwnFrames(stack) {
   if (!stack.includes(OWN)) return stack;
@@ -65,15 +68,23 @@ export function withoutOwnFrames(stack) {
     isOwn = false;
   };
   for (const line of stack.split("\n")) {
-    const isOwnFrame = FRAME.test(line) && line.includes(OWN);
-    if (isOwnFrame || (FRAME.test(line) && BUILTIN.test(line))) {
+    // inspect() opens the properties of an error, or its cause, behind the last frame.
+    const opened = FRAME.test(line) ? / ([{[])$/u.exec(line) : null;
+    const frame = opened === null ? line : line.slice(0, opened.index);
+    const isOwnFrame = FRAME.test(frame) && frame.includes(OWN);
+    if (isOwnFrame || (FRAME.test(frame) && BUILTIN.test(frame))) {
       run.push(line);
       isOwn ||= isOwnFrame;
-      // inspect() opens the properties of an error, or its cause, behind the last frame.
-      const opened = isOwnFrame && / ([{[])$/u.exec(line);
-      if (!opened) continue;
+      if (opened === null) continue;
+      const isCut = isOwn;
       end();
-      kept[kept.length - 1] += ` ${opened[1]}`;
+      if (isCut) kept[kept.length - 1] += ` ${opened[1]}`;
+      continue;
+    }
+    if (MATCHING.test(line)) {
+      end();
+      kept.push(line);
+      isOwn = true;
       continue;
     }
     end();
