@@ -52,7 +52,9 @@ ${keyword} handler(payload, context):
         os.get_inheritable(3), [name for name in sys.path if "inside" in name]]`;
       const variables = { PYTHONHASHSEED: "1", PYTHONPATH: "/own" };
       const one = await loaded(code, variables, { concurrency });
-      const calls = await Promise.all(["a", "b".repeat(200_000)].map((payload) => one.call(payload)));
+      const [first, second] = [() => one.call("a"), () => one.call("b".repeat(200_000))] as const;
+      // minit gives a process no more calls at a time than its version serves.
+      const calls = concurrency === 1 ? [await first(), await second()] : await Promise.all([first(), second()]);
       for (const [i, length] of [1, 200_000].entries()) {
         const [own, ...others] = JSON.parse(String(calls[i]?.content));
         expect([own, ...others.slice(0, 2), ...others.slice(3)]).toEqual([length, "1", "/own", true, false, []]);
