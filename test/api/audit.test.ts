@@ -155,7 +155,7 @@ describe("GET /api/audit", () => {
     expect((await sentTo(b))[0]).toMatchObject(replayed);
     const bad = { ...asked, payload: { argv: [] } };
     expect((await call("POST", "/api/icc/request", bad)).body.reply.payload.status).toBe("REJECTED");
-    const [letter] = (await call("GET", "/api/icc/dlq")).body.messages;
+    const letter = await eventually("a dead letter", async () => (await call("GET", "/api/icc/dlq")).body.messages[0]);
     const { body: dead } = await call("POST", `/api/icc/dlq/${letter.stream_seq}/replay`, { replay_to_container: "a" });
     expect((await sentTo(a))[0]).toMatchObject({ ...sender, operation: "exec_command", request_id: dead.msg_id });
     expect(JSON.stringify(await entriesOf(call))).not.toContain(SECRET);
