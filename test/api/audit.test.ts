@@ -1,7 +1,7 @@
 /** The audit log of a real daemon: changes and refusals of keys, tokens and handlers, and who may read them. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { Commands } from "../support/command.ts";
-import { type Answer, Daemon } from "../support/daemon.ts";
+import { type Answer, Daemon, eventually } from "../support/daemon.ts";
 
 const SECRET = "audit-secret-0123456789";
 
