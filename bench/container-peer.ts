@@ -23,7 +23,13 @@ import { profileImage } from "../src/installation/profiles.js";
 import { type Daemon, installedHelper, installedImages, temporaryDirectory } from "./daemon.ts";
 
 const TIMEOUT_MS = 30_000;
-const SMALL_FILES = ["config.json", "hosts", "hostname"];
+const CONFIG = "config.json";
+/** Files of /etc that a bundle brings, by name. */
+const ETC: Readonly<Record<string, string>> = {
+  hosts: "127.0.0.1\tlocalhost\n",
+  hostname: "peer\n",
+  "resolv.conf": "nameserver 127.0.0.1\n",
+};
 const BRIDGE_PREFIX = "10.199.";
 
 export type ContainerCommand = "crun" | "runc";
@@ -69,7 +75,7 @@ export interface PeerOptions {
 /** The bundle's parts that name a place on this machine. */
 interface Config {
   readonly root: { path: string };
-  mounts: { source: string }[];
+  mounts: { source: string; readonly destination: string }[];
   readonly linux: { cgroupsPath: string; namespaces: { readonly type: string; path?: string }[] };
 }
 
@@ -107,7 +113,7 @@ export class PeerContainers {
     try {
       peer.#model = `${daemon.runDirectory}/c/${runOf(daemon, id)}`;
       // The container may go before the last copy is made.
-      for (const name of SMALL_FILES) cpSync(join(peer.#model, name), join(directory, name));
+      cpSync(join(peer.#model, CONFIG), join(directory, CONFIG));
       const image = await peer.#images.find(peer.#client, profileImage("prod").reference);
       peer.#lower = (await peer.#images.mount(peer.#client, image, false)).path;
       await peer.#ip("link", "add", peer.#bridge, "type", "bridge");
@@ -127,19 +133,26 @@ export class PeerContainers {
     const id = `${this.#name}-${index}`;
     const path = join(this.#directory, id);
     mkdirSync(join(path, "changes"), { recursive: true });
-    for (const name of SMALL_FILES) cpSync(join(this.#directory, name), join(path, name));
+    for (const [name, content] of Object.entries(ETC)) writeFileSync(join(path, name), content);
     const root = join(path, "root");
-    const text = readFileSync(join(path, "config.json"), "utf8").replaceAll(this.#model, path);
+    const text = readFileSync(join(this.#directory, CONFIG), "utf8").replaceAll(this.#model, path);
     const config = JSON.parse(text) as Config;
     config.root.path = root;
+    const group = config.linux.cgroupsPath;
     config.linux.cgroupsPath = `/${this.#name}/${id}`;
+    for (const mount of config.mounts) {
+      const file = Object.keys(ETC).find((name) => mount.destination === `/etc/${name}`);
+      if (file !== undefined) mount.source = join(path, file);
+      // Its own groups, which it sees.
+      mount.source = mount.source.replace(group, config.linux.cgroupsPath);
+    }
     config.linux.namespaces = config.linux.namespaces.filter(({ type }) => type !== "user");
     // The daemon's socket of messages is no part of what a script starts.
     config.mounts = config.mounts.filter(({ source }) => source !== join(path, "icc"));
     const network = config.linux.namespaces.find(({ type }) => type === "network");
     if (has_network && network !== undefined) network.path = `/run/netns/${id}`;
     else delete network?.path;
-    writeFileSync(join(path, "config.json"), JSON.stringify(config));
+    writeFileSync(join(path, CONFIG), JSON.stringify(config));
     const directory = join(path, "changes");
     await this.#client.mountOverlay({ lower: this.#lower, directory, target: root, isReadonly: false });
     const bundle = { id, path, index };
