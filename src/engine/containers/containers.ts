@@ -298,8 +298,10 @@ export class LocalContainers implements Containers {
     await this.#runs.whenCleared(id);
     const removed = (resource: RemovedResource, path: string, work: () => Promise<void> | void) =>
       this.#runs.told({ container_id: id, tenant_id: owner ?? "", resource, path }, work);
-    await removed("rootfs", `area/containers/${id}`, () => this.#host.storage.remove("containers", id));
-    await removed("logs", `containers/${id}`, () => this.#files.forget(id));
+    await together(
+      removed("rootfs", `area/containers/${id}`, () => this.#host.storage.remove("containers", id)),
+      removed("logs", `containers/${id}`, () => this.#files.forget(id)),
+    );
   }
 
   onRemoval(listener: (step: RemovalStep) => void): void {

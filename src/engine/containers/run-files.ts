@@ -7,7 +7,8 @@
  * F2. Readers take a bounded number of bytes, on the thread pool of libuv.
  */
 import { existsSync } from "node:fs";
-import { chown, copyFile, mkdir, readdir, readFile, rm, stat, truncate, writeFile } from "node:fs/promises";
+import { chown, copyFile, mkdir, readdir, readFile, rm, stat, truncate, unlink, writeFile } from "node:fs/promises";
+import { together } from "../../base/concurrency.ts";
 import { hostnameOf } from "../../base/container-environment.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { ETC_FILES, etcFiles } from "../bundles/etc-files.ts";
@@ -38,12 +39,13 @@ export class RunFiles {
     const { id } = spec;
     const { storage } = this.#host;
     if (await this.#isOversized(id)) await this.forget(id);
-    if (!existsSync(this.#inPool(id))) await storage.create(KIND, id, LIMITS.log_disk_mb);
+    const isNew = !existsSync(this.#inPool(id));
+    if (isNew) await storage.create(KIND, id, LIMITS.log_disk_mb);
     await this.#bring(id);
     const write = async () => {
       // Not removed: a new file needs room.
-      await truncate(`${this.#inPool(id)}/${EXIT}`).catch(unlessMissing);
-      await this.#writeEtc(spec, slot);
+      if (!isNew) await truncate(`${this.#inPool(id)}/${EXIT}`).catch(unlessMissing);
+      await this.#writeEtc(spec, slot, isNew);
     };
     await write().catch(async (error: NodeJS.ErrnoException) => {
       if (!isFull(error)) throw error;
@@ -58,21 +60,19 @@ export class RunFiles {
   }
 
   /** What the container wrote into them or made of them in its last run goes, its attributes and rights too. */
-  async #writeEtc({ id, name, network, dns }: ContainerSpec, { address, user }: NetworkSlot): Promise<void> {
+  async #writeEtc(spec: ContainerSpec, { address, user }: NetworkSlot, isNew: boolean): Promise<void> {
+    const { id, name, network, dns } = spec;
     const { resolv_conf, member_resolv_conf } = this.#host;
     const resolv = await readFile(network === null && !dns ? resolv_conf : member_resolv_conf, "utf8");
     const texts = etcFiles(hostnameOf(name), address, resolv);
     const root = user?.first_id ?? 0;
-    for (const file of ETC_FILES) {
+    const write = async (file: (typeof ETC_FILES)[number]) => {
       const path = `${this.#inPool(id)}/${file}`;
-      // Frees room. What the container made of the file may forbid it, as fs-verity does, and nothing forbids its removal.
-      await truncate(path).catch((error: NodeJS.ErrnoException) => {
-        if (isFull(error)) throw error;
-      });
-      await rm(path, { force: true });
+      if (!isNew) await removeWithItsRoom(path);
       await writeFile(path, texts[file], { mode: 0o644 });
       if (root !== 0) await chown(path, root, root);
-    }
+    };
+    await together(...ETC_FILES.map(write));
   }
 
   /** Paths that the launcher opens for the first process: the segments in their order, then the exit record. */
@@ -94,12 +94,11 @@ export class RunFiles {
     });
   }
 
-  /** Removes the files. Followers of the log see that they are gone, which a removed subvolume alone would not show. */
+  /** Removes the files. Followers of the log see that its segments are gone, which a removed subvolume alone would not show. */
   async forget(id: string): Promise<void> {
     await this.#host.retried(async () => {
       const directory = this.#inPool(id);
-      const names = await readdir(directory).catch(() => []);
-      for (const name of names) await rm(`${directory}/${name}`, { force: true });
+      await together(...SEGMENTS.map((name) => unlink(`${directory}/${name}`).catch(unlessMissing)));
     });
     await this.#host.storage.remove(KIND, id);
     await rm(this.#before(id), { recursive: true, force: true });
@@ -152,6 +151,14 @@ export class RunFiles {
 }
 
 const isFull = (error: NodeJS.ErrnoException): boolean => error.errno === -EDQUOT || error.code === "ENOSPC";
+
+/** Truncates first, which frees room. What the container made of a file may forbid that, as fs-verity does, and nothing forbids the removal. */
+async function removeWithItsRoom(path: string): Promise<void> {
+  await truncate(path).catch((error: NodeJS.ErrnoException) => {
+    if (isFull(error)) throw error;
+  });
+  await unlink(path).catch(unlessMissing);
+}
 
 function unlessMissing(error: NodeJS.ErrnoException): null {
   if (error.code === "ENOENT") return null;
