@@ -55,6 +55,12 @@ export interface CallHead {
   readonly environment?: Readonly<Record<string, string>>;
   /** Address and credential of the API, for a function with `api_access`. */
   readonly api?: { readonly url: string; readonly token: string };
+  /** Of the runtime `custom` with the protocol http: the request, checked. Absent: `POST /` without further headers. */
+  readonly http?: {
+    readonly method: string;
+    readonly path: string;
+    readonly headers: Readonly<Record<string, string>>;
+  };
 }
 
 /** Statuses of CALL_RESULT. */

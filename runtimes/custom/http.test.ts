@@ -104,6 +104,38 @@ describe("a call by HTTP", () => {
     expect((await adapter.call(large)).content).toMatchObject({ body: large });
   });
 
+  it("is the request that its head describes, on connections that later calls share", async () => {
+    const adapter = await start({ "echo.mjs": ECHO });
+    await adapter.bind(`${NODE} echo.mjs`);
+    const asked = (method: string, path = "/", headers: object = {}) => ({
+      http: { method, path, headers: { ...headers } },
+    });
+    const put = await adapter.call(
+      "a=1",
+      asked("PUT", "/a%20b?c=/d&e", { "content-TYPE": "text/csv", "X-A": '"é"\nX: y' }),
+    );
+    expect(put.content).toMatchObject({ method: "PUT", path: "/a%20b?c=/d&e", body: "a=1" });
+    const { headers } = put.content as { headers: Record<string, string> };
+    expect([headers["content-type"], headers["content-length"], headers.host]).toEqual([
+      "text/csv",
+      "3",
+      "127.0.0.1:8080",
+    ]);
+    // A control character cannot end its line.
+    expect(Buffer.from(headers["x-a"] ?? "", "latin1").toString()).toBe('"é" X: y');
+    for (const method of ["GET", "DELETE", "OPTIONS"]) {
+      const { content } = await adapter.call("", asked(method, "/items/1"));
+      expect(content).toMatchObject({ method, path: "/items/1", body: "" });
+      expect(content).not.toHaveProperty("headers.content-length");
+      expect(content).not.toHaveProperty("headers.content-type");
+    }
+    const post = await adapter.call("", asked("POST"));
+    expect(post.content).toMatchObject({ method: "POST", headers: { "content-length": "0" } });
+    // Its response announces the length of the body that a GET would have.
+    expect(await adapter.call("", asked("HEAD"))).toMatchObject({ status: "returned", content: null });
+    expect(await adapter.call("after")).toMatchObject({ content: { method: "POST", path: "/", body: "after" } });
+  });
+
   it("reaches the example, a file of the code without the x bit", async () => {
     const adapter = await start({ "server.py": EXAMPLE });
     expect(await adapter.bind("server.py")).toMatchObject({ status: "returned" });

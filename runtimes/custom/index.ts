@@ -16,7 +16,8 @@ export const custom: Runtime = {
   name: "custom",
   aliases: [],
   profile: "prod",
-  about: "a command line that listens on $PORT and takes each call as POST /, or speaks the AWS Lambda Runtime API",
+  about:
+    "a command line that listens on $PORT and takes each call as a request, by default POST /, or speaks the AWS Lambda Runtime API",
   foreign: { needs: [] },
   directory: null,
   // A command of the image may serve.

@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +22,8 @@ enum {
   INTERIM_MAX = 16,          /* 1xx responses before the answer */
   LOST_US = 50 * 1000,       /* between the end of a connection and the command's own end, which may have caused it */
   SKIPPED_MAX = 64 * 1024,   /* bytes of an error's body that are dropped to keep the connection */
+  METHOD_MAX = 7,            /* OPTIONS */
+  GIVEN_NAME_MAX = 128,      /* call_header_name_bytes_max of src/base/function-limits.ts */
 };
 
 struct peer {
@@ -34,6 +37,7 @@ struct peer {
   size_t skipped;
   bool has_bytes; /* of the answer */
   bool is_used;   /* an answer came on it */
+  bool is_head;   /* the request in flight is a HEAD */
   uint64_t used_us; /* when it became idle, or was lost */
 };
 
@@ -159,13 +163,52 @@ static void open_peer(struct peer *p, struct call *call) {
 
 /* Requests */
 
-static bool make_request(struct buf *out, const struct call *c) {
-  struct text api = json_member(c->head, "api"), head = c->head;
-  char host[64];
-  snprintf(host, sizeof host, "POST / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n", port);
-  return buf_put(out, host) && buf_put(out, "Content-Type: ") &&
-         buf_put(out, json_is_valid(c->body) ? "application/json\r\n" : "text/plain; charset=utf-8\r\n") &&
-         http_put_number(out, "Content-Length", c->body.len) &&
+/* The method, path and headers that the caller gave: checked by the daemon (src/functions/http-fields.ts). */
+static bool put_given(struct buf *out, struct text http) {
+  struct text headers = json_member(http, "headers"), key, value;
+  while (headers.len > 0 && json_next(&headers, &key, &value)) {
+    char name[GIVEN_NAME_MAX + 1];
+    json_copy(key, name, sizeof name);
+    if (!http_put_json(out, name, value)) return false;
+  }
+  return true;
+}
+
+static bool has_given(struct text http, const char *wanted) {
+  struct text headers = json_member(http, "headers"), key, value;
+  while (headers.len > 0 && json_next(&headers, &key, &value)) {
+    char name[GIVEN_NAME_MAX + 1];
+    json_copy(key, name, sizeof name);
+    if (strcasecmp(name, wanted) == 0) return true;
+  }
+  return false;
+}
+
+/* Returns true for a method whose requests announce a body even if that is empty (RFC 9110, section 8.6). */
+static bool announces_body(const char *method) {
+  return strcmp(method, "POST") == 0 || strcmp(method, "PUT") == 0 || strcmp(method, "PATCH") == 0;
+}
+
+static bool put_start(struct buf *out, const char *method, struct text path) {
+  if (!buf_put(out, method) || !buf_put(out, " ")) return false;
+  return (json_is_string(path) ? json_decode(path, HTTP_HEAD_MAX, out) : buf_put(out, "/")) && buf_put(out, " HTTP/1.1\r\n");
+}
+
+static bool put_content(struct buf *out, struct text http, struct text body) {
+  const char *type = json_is_valid(body) ? "application/json" : "text/plain; charset=utf-8";
+  if (!has_given(http, "content-type") && !http_put(out, "Content-Type", text_of(type))) return false;
+  return http_put_number(out, "Content-Length", body.len);
+}
+
+/* `*is_head` becomes true for a request whose response has no body. */
+static bool make_request(struct buf *out, const struct call *c, bool *is_head) {
+  struct text head = c->head, api = json_member(head, "api"), http = json_member(head, "http");
+  char method[METHOD_MAX + 1] = "POST", host[64];
+  if (http.at != NULL) json_copy(json_member(http, "method"), method, sizeof method);
+  *is_head = strcmp(method, "HEAD") == 0;
+  snprintf(host, sizeof host, "Host: 127.0.0.1:%d\r\n", port);
+  return put_start(out, method, json_member(http, "path")) && buf_put(out, host) &&
+         ((c->body.len == 0 && !announces_body(method)) || put_content(out, http, c->body)) &&
          http_put_json(out, "X-Hearth-Invocation-Id", json_member(head, "invocation_id")) &&
          http_put_number(out, "X-Hearth-Deadline-Ms", c->deadline_ms) &&
          http_put_json(out, "X-Hearth-Function-Id", json_member(function_head, "function_id")) &&
@@ -175,8 +218,13 @@ static bool make_request(struct buf *out, const struct call *c) {
          http_put_json(out, "tracestate", json_member(head, "tracestate")) &&
          http_put_ascii(out, "X-Hearth-Environment", json_member(head, "environment")) &&
          http_put_json(out, "X-Hearth-Api-Url", json_member(api, "url")) &&
-         http_put_json(out, "X-Hearth-Api-Token", json_member(api, "token")) && buf_put(out, "\r\n") &&
+         http_put_json(out, "X-Hearth-Api-Token", json_member(api, "token")) && put_given(out, http) && buf_put(out, "\r\n") &&
          buf_append(out, c->body.at, c->body.len);
+}
+
+static void begin_answer(struct peer *p) {
+  http_begin(&p->http, true);
+  p->http.is_bodiless = p->is_head;
 }
 
 static bool is_young(const struct peer *p) { return habit == UNKNOWN && p->is_used && now_us() < p->used_us + HABIT_US; }
@@ -207,17 +255,17 @@ void server_dispatch(void) {
     struct peer *p = take_idle();
     bool is_new = p == NULL;
     if (is_new && (p = find_closed()) == NULL) return;
-    http_begin(&p->http, true);
     p->interim_count = 0;
     p->skipped = 0;
     p->has_bytes = false;
     c->state = CALL_RUNNING;
-    if (!make_request(&p->out, c)) {
+    if (!make_request(&p->out, c, &p->is_head)) {
       buf_take(&p->out, buf_len(&p->out));
       close_peer(p);
       call_failed(c, "OutOfMemory", "out of memory");
       continue;
     }
+    begin_answer(p);
     buf_take(&c->request, buf_len(&c->request));
     if (is_new) {
       open_peer(p, c);
@@ -304,7 +352,7 @@ static bool take_answer(struct peer *p) {
         break_call(p, "broken HTTP response: too many interim responses");
         return false;
       }
-      http_begin(&p->http, true);
+      begin_answer(p);
       continue;
     }
     /* Bytes behind the answer belong to no call, and a request that was answered early cannot be followed by another. */

@@ -169,7 +169,7 @@ static enum http_step read_head(struct http *h, struct text bytes, size_t *used)
   const char *why = read_fields(h, &is_chunked);
   if (why != NULL) return bad(h, why);
   bool is_interim = h->is_response && h->status < 200;
-  bool has_body = !is_interim && (!h->is_response || (h->status != 204 && h->status != 304));
+  bool has_body = !is_interim && !h->is_bodiless && (!h->is_response || (h->status != 204 && h->status != 304));
   if (!has_body) h->length = 0;
   h->left = h->length;
   if (!has_body) h->at = AT_END;

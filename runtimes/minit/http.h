@@ -24,6 +24,7 @@ enum http_step {
 struct http {
   enum { AT_HEAD, AT_LENGTH, AT_CHUNK_LINE, AT_CHUNK, AT_CHUNK_END, AT_TRAILER, AT_CLOSE, AT_END } at;
   bool is_response;
+  bool is_bodiless; /* it answers HEAD: its lengths describe a body that does not come */
   bool keeps;     /* the sender keeps the connection afterwards */
   bool continues; /* of a request: it waits for 100 Continue */
   int status;     /* of a response */
@@ -36,7 +37,7 @@ struct http {
   const char *why;
 };
 
-/* Prepares for the next message of the connection. */
+/* Prepares for the next message of the connection. `is_bodiless` is the caller's to set afterwards. */
 void http_begin(struct http *h, bool is_response);
 /* Reads one step. The caller drops `*used` bytes afterwards; `*piece` is among them. */
 enum http_step http_read(struct http *h, struct text bytes, size_t *used, struct text *piece);

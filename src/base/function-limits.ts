@@ -37,6 +37,11 @@ export const FUNCTION_LIMITS = {
   custom_head_bytes_max: 16 * 1024,
   custom_connections_max: 256,
   custom_error_bytes_max: 512,
+  /** Of a call of the runtime custom: its request's line and headers stay within `custom_head_bytes_max`, which many servers allow. */
+  call_path_bytes_max: 4 * 1024,
+  call_headers_max: 64,
+  call_header_name_bytes_max: 128,
+  call_headers_bytes_max: 8 * 1024,
   /** A handler that is not loaded after this time is ended. */
   load_timeout_ms: 10_000,
   /** Time after the deadline of a call in which its process may still answer that it timed out. */

@@ -90,6 +90,10 @@ const LIMIT_GROUPS = {
     custom_connections_max:
       "Connections of the Lambda Runtime API to one instance; a new one closes the one idle longest.",
     custom_error_bytes_max: "Kept bytes of a body with another status than 2xx of a command of the runtime custom.",
+    call_path_bytes_max: "Size of the path of a call of the runtime custom, with its query.",
+    call_headers_max: "Headers of a call of the runtime custom.",
+    call_header_name_bytes_max: "Length of the name of a header of a call.",
+    call_headers_bytes_max: "Size of the names and values of the headers of a call.",
     code_archive_bytes_max: "Size of a function's code as an archive.",
     code_bytes_max: "Size of the unpacked files of a function's code.",
     code_entries_max: "Entries of an archive of code.",

@@ -24,6 +24,7 @@ import {
   textBytes,
   whole,
 } from "../base/schema.ts";
+import { httpFields, payloadComplaint } from "./http-fields.ts";
 import { FUNCTION_STATES } from "./states.ts";
 
 /** The image of versions that name none: the daemon mounts it at its start, and keeps cells of it. */
@@ -273,6 +274,11 @@ export const invokeFunction = z
       .default({})
       .describe("Variables for this call, in addition to the function's; same names are replaced."),
     timeout_seconds: timeoutSeconds.optional().describe("Timeout of this call in seconds (default: the function's)."),
+    ...httpFields,
+  })
+  .superRefine((value, context) => {
+    const message = payloadComplaint(value);
+    if (message !== null) context.addIssue({ code: "custom", path: ["payload"], message });
   })
   .meta({ id: "InvokeFunction" });
 

@@ -159,7 +159,16 @@ function faultOf(text: string, told: string): string {
 
 /** Fields whose values never appear in an error text. */
 const SECRET_FIELDS = new Set<PropertyKey>([
-  ...["current_password", "environment", "new_password", "password", "payload", "refresh_token", "registry_password"],
+  ...[
+    "current_password",
+    "environment",
+    "headers",
+    "new_password",
+    "password",
+    "payload",
+    "refresh_token",
+    "registry_password",
+  ],
   ...["secret", "token", "value", "value_base64"],
 ]);
 const SHOWN_LENGTH_MAX = 64;

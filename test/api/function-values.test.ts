@@ -1,16 +1,23 @@
 /** What a function is given, through the API: numbers, scripts with a first line, variables that a process reads when it starts. */
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { PROJECT_DIR } from "../../src/installation/paths.js";
 import { CodeUser, NODEJS, PYTHON3 } from "../support/code.ts";
+import { operatorOf } from "../support/command.ts";
 import { Daemon } from "../support/daemon.ts";
 
 const daemon = new Daemon();
+const operator = operatorOf(daemon);
 let user: CodeUser;
 
 beforeAll(async () => {
   await daemon.start();
   user = new CodeUser(daemon);
 });
-afterAll(() => daemon.dispose());
+afterAll(async () => {
+  operator.dispose();
+  await daemon.dispose();
+});
 
 describe("numbers of any function", () => {
   const invoked = (name: string, body: string) => user.raw("POST", `/api/functions/invoke/${name}`, body);
@@ -115,5 +122,117 @@ describe("a variable that is read when a process starts", () => {
     const { status, body } = await user.tryDeploy("options", files, fields("--inspect"));
     expect([status, body.error_code]).toEqual([400, "HANDLER_FAILED"]);
     expect(body.error).toContain("VariableNotSupported: NODE_OPTIONS has a flag that cannot be set: --inspect");
+  });
+});
+
+describe("the request of a call", () => {
+  const WEB = `
+import json
+from http.server import BaseHTTPRequestHandler, HTTPServer
+import os
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def answer(self):
+        body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
+        names = {name.lower(): value for name, value in self.headers.items()}
+        text = json.dumps({"method": self.command, "path": self.path, "headers": names, "body": body}).encode()
+        self.send_response(404 if self.path.startswith("/missing") else 200)
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        if self.command != "HEAD": self.wfile.write(text)
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = answer
+HTTPServer((os.environ["HOST"], int(os.environ["PORT"])), Handler).serve_forever()
+`;
+  const SERVER = { runtime: "custom", handler: "python3 server.py" };
+  const refusal = async (name: string, fields: object) => {
+    const { status, body } = await user.call("POST", `/api/functions/invoke/${name}`, fields);
+    return [status, body.error_code, body.error];
+  };
+
+  it("is POST / unless its path, method and headers say another", async () => {
+    await user.deploy("web", { "server.py": WEB }, SERVER);
+    const { result } = await user.invoke("web", { a: 1 });
+    expect(result).toMatchObject({ method: "POST", path: "/", body: '{"a":1}', headers: { "content-length": "7" } });
+    const headers = {
+      Accept: "text/plain",
+      Authorization: "Bearer abc",
+      "Content-Type": "application/x-www-form-urlencoded",
+    };
+    const patch = await user.invoke("web", "a=1", { path: "/items/7?full=1", method: "PATCH", headers });
+    expect(patch.result).toMatchObject({ method: "PATCH", path: "/items/7?full=1", body: "a=1" });
+    expect(patch.result.headers).toMatchObject({
+      ...{ accept: "text/plain", authorization: "Bearer abc", "content-type": "application/x-www-form-urlencoded" },
+      "x-hearth-invocation-id": patch.invocation_id,
+    });
+    const missing = await user.invoke("web", null, { path: "/missing/../x?q=%0d%0a", method: "GET" });
+    expect(missing.error_message).toMatch(
+      /^HttpError: answered 404: \{"method": "GET", "path": "\/missing\/\.\.\/x\?q=%0d%0a"/,
+    );
+    expect(await user.invoke("web", "", { method: "HEAD", path: "/h" })).toMatchObject({
+      status: "success",
+      result: null,
+    });
+    expect(await user.invoke("web", "", { method: "HEAD", path: "/missing" })).toMatchObject({
+      error_message: "HttpError: answered 404",
+    });
+    expect((await user.invoke("web", "next")).result).toMatchObject({ method: "POST", path: "/", body: "next" });
+  });
+
+  it.each([
+    [{ path: "items" }, "path: must begin with '/'"],
+    [{ path: "/a b" }, "path: must begin with '/'"],
+    [{ path: "/a HTTP/1.1\r\nX: y" }, "path: must begin with '/'"],
+    [{ path: "/é" }, "path: must begin with '/'"],
+    [{ path: "/a#b" }, "path: must begin with '/'"],
+    [{ path: `/${"a".repeat(4_096)}` }, "path: must not be larger than 4096 bytes"],
+    [{ method: "TRACE" }, "method: "],
+    [{ method: "get" }, "method: "],
+    [{ method: "GET", payload: "text" }, "payload: must be empty for the method GET"],
+    [{ headers: { Host: "a" } }, "headers: must not contain host: hearth sets it, or the connection has it"],
+    [{ headers: { "transfer-encoding": "chunked" } }, "headers: must not contain transfer-encoding"],
+    [{ headers: { "X-Hearth-Api-Token": "t" } }, "headers: must not contain x-hearth-api-token"],
+    [{ headers: { A: "1", a: "2" } }, "headers: must not contain a twice"],
+    [{ headers: { "A:B": "1" } }, "headers: names must be 1 to 128"],
+    [{ headers: { "": "1" } }, "headers: names must be 1 to 128"],
+    [{ headers: { A: "secret\r\nX: y" } }, "headers: the value of a must be printable ASCII"],
+    [{ headers: { A: "x".repeat(8_192) } }, "headers: must not be larger than 8192 bytes"],
+    [
+      { headers: Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`a${i}`, ""])) },
+      "headers: must not have more than 64",
+    ],
+  ])("is refused with a precise error: %j", async (fields, message) => {
+    const [status, , error] = await refusal("web", fields);
+    expect([400, 422]).toContain(status);
+    expect(error).toContain(message);
+    expect(error).not.toContain("secret");
+  });
+
+  it("is refused by a function that takes none, without a record", async () => {
+    await user.deploy("plain", { "index.mjs": "export const handler = () => 1;" }, NODEJS);
+    await user.deployments([{ name: "line", handler: "cat" }]);
+    await user.deploy("events", join(PROJECT_DIR, "runtimes/custom/example-lambda"), {
+      ...{ runtime: "custom", protocol: "lambda", handler: "function.handler" },
+    });
+    expect(await refusal("plain", { path: "/" })).toEqual([
+      ...[400, "INVALID_ARGUMENT"],
+      "path is not supported for 'plain': runtime nodejs (expected custom with the protocol http)",
+    ]);
+    expect((await refusal("events", { method: "POST" }))[2]).toBe(
+      "method is not supported for 'events': runtime custom with the protocol lambda (expected custom with the protocol http)",
+    );
+    expect((await refusal("line", { headers: {} }))[2]).toContain("headers is not supported for 'line': runtime shell");
+    const { body } = await user.call("GET", "/api/functions/by-name/plain");
+    expect(body.invocation_count).toBe(0);
+  });
+
+  it("comes from the command line", async () => {
+    const run = (...args: string[]) => operator.hearth("invoke", "web", ...args);
+    const flags = ["--path", "/a?b=c", "--method", "put", "--header", "X-One: 1", "--header", "x-two:a: b"];
+    const { out } = await run("text", ...flags);
+    const headers = { "x-one": "1", "x-two": "a: b" };
+    expect(JSON.parse(out)).toMatchObject({ method: "PUT", path: "/a?b=c", body: "text", headers });
+    expect(JSON.parse((await run("--method", "GET")).out)).toMatchObject({ method: "GET", path: "/", body: "" });
+    expect((await run("text", "--header", "nothing")).code).toBe(2);
+    expect((await run("text", "--header", "A: 1", "--header", "A: 2")).code).toBe(2);
   });
 });

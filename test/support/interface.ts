@@ -360,6 +360,8 @@ export const EXTRA_CREATE_FIELDS: Readonly<Record<string, string>> = {
   instance_concurrency: "calls that an instance serves at the same time",
   instance_calls_max: "calls after which an instance is replaced",
   reset_between_calls: "whether what calls leave behind in a resident process ends",
+  method: "the method of a call's HTTP request",
+  headers: "its headers",
   protocol: "how a program of the runtime custom takes calls",
   code_sha256: "the files of a version",
   note: "what people say of a version",

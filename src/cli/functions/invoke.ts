@@ -3,6 +3,7 @@
  * of the call.
  */
 import { LIMITS } from "../../base/limits.ts";
+import type { RequestOf } from "../../client/client.ts";
 import type { Format, Paint } from "../output/terminal.ts";
 import { json, pad, shellWord, visible } from "../output/text.ts";
 import { milliseconds } from "../output/time.ts";
@@ -20,11 +21,34 @@ export const STATUS_FORMATS: Readonly<Record<InvocationRecord["status"], Format>
   cancelled: "yellow",
 };
 
+type InvokeBody = NonNullable<RequestOf<"POST /api/functions/invoke/:name">["body"]>;
+
+const WITHOUT_BODY: ReadonlySet<string> = new Set(["GET", "HEAD"]);
+
+// The daemon says which methods there are.
+const methodOf = (flags: Flags) => (flags.method as string | undefined)?.toUpperCase() as InvokeBody["method"];
+
+function headersOf(flags: Flags): Record<string, string> | undefined {
+  const given = flags.header as string[] | undefined;
+  if (given === undefined) return undefined;
+  const headers = new Map<string, string>();
+  for (const line of given) {
+    const colon = line.indexOf(":");
+    const name = line.slice(0, colon).trim();
+    if (colon < 1 || name === "") throw usage("--header is no 'NAME: VALUE'", "write --header 'Accept: text/plain'");
+    if (headers.has(name)) throw usage(`--header ${visible(name)} is given twice`, "give it once");
+    headers.set(name, line.slice(colon + 1).trim());
+  }
+  return Object.fromEntries(headers);
+}
+
 async function payloadOf(session: Session, word: string | undefined, flags: Flags): Promise<string> {
   const file = flags.file as string | undefined;
   if (file !== undefined && word !== undefined)
     throw usage("a payload argument and --file exclude each other", "give one of them");
   if (word !== undefined && word !== "-") return word;
+  // Its request has no body.
+  if (file === undefined && word === undefined && WITHOUT_BODY.has(methodOf(flags) ?? "")) return "";
   if (file === undefined && word === undefined && process.stdin.isTTY) return "";
   return session.terminal.progress("reading the payload from standard input", readInput(file ?? "-"));
 }
@@ -34,6 +58,9 @@ export async function invoke(session: Session, [name = "", word]: Words, flags: 
     payload: await payloadOf(session, word, flags),
     environment: await environmentOf(flags),
     timeout_seconds: flags.timeoutSeconds as number | undefined,
+    path: flags.path as string | undefined,
+    method: methodOf(flags),
+    headers: headersOf(flags),
   };
   const client = session.client(LIMITS.cli_call_timeout_ms);
   if (!session.isFunctionId(name)) session.sought = { word: name, names: () => session.functionNames() };

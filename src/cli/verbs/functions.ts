@@ -73,6 +73,9 @@ const CALL_FLAGS: readonly Flag[] = [
   { flags: "-e, --env <NAME=VALUE>", about: "set a variable for this call; repeatable", parse: collect },
   { flags: "--env-file <file>", about: "read variables from a file of NAME=VALUE lines; repeatable", parse: collect },
   { flags: "--timeout-seconds <s>", about: "timeout of this call in seconds", parse: number },
+  { flags: "--path <path>", about: "path and query of the request to a server of the runtime custom (/)" },
+  { flags: "--method <method>", about: "method of that request (POST)" },
+  { flags: "--header <NAME: VALUE>", about: "header of that request; repeatable", parse: collect },
   { flags: "-v, --verbose", about: "print on standard error: cold or warm start, time per phase" },
   { flags: "--exit-code", about: "exit with the exit code of a failed handler" },
 ];

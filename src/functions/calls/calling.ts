@@ -1,4 +1,5 @@
 /** A call on its way into an instance: what its caller asked for, and what the launcher adds. */
+import type { CallHead } from "../../../runtimes/index.ts";
 import type { Trace } from "../../base/trace.ts";
 import type { Target } from "../target.ts";
 
@@ -13,6 +14,8 @@ export interface Call {
   /** Calls above it in its chain. */
   readonly depth: number;
   readonly trace: Trace;
+  /** The request that a server of the runtime custom gets; absent: `POST /`. */
+  readonly http?: CallHead["http"];
 }
 
 /** Where and as whom a handler calls the API. */

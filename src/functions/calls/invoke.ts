@@ -11,6 +11,7 @@ import { LIMITS } from "../../base/limits.ts";
 import type { RequestNotes } from "../../base/request-observer.ts";
 import type { Trace } from "../../base/trace.ts";
 import { heldElsewhere } from "../../store/store.ts";
+import { httpOf } from "../http-fields.ts";
 import type { CallObserver } from "../observer.ts";
 import type { Invocations } from "../records/invocations.ts";
 import type { FunctionRecord, InvocationRecord, InvokeFunction } from "../schema.ts";
@@ -117,7 +118,8 @@ export class Invoker {
   /**
    * Runs one call and commits its record. Whatever the handler does is data in the record; thrown are refusals:
    * WRONG_STATE (not deployed, paused), NOT_FOUND (deleted meanwhile), QUEUE_FULL, QUEUE_TIMEOUT, CAPACITY_FULL,
-   * START_FAILED, CONCURRENCY_LIMIT, CHAIN_TOO_DEEP, FORBIDDEN (variables for a function with `api_access` or secrets).
+   * START_FAILED, CONCURRENCY_LIMIT, CHAIN_TOO_DEEP, FORBIDDEN (variables for a function with `api_access` or secrets),
+   * INVALID_ARGUMENT (a path, method or headers for a function that takes no HTTP requests).
    * `find` finds the target, and finds it anew where the version was forgotten between the two. A request from inside of an
    * invocation makes a nested call.
    */
@@ -195,25 +197,30 @@ export class Invoker {
 
   async #submit(
     target: Target,
-    { timeout_seconds, environment, payload }: InvokeFunction,
+    input: InvokeFunction,
     invocation_id: string,
     arrived_ms: number,
     { caller: { invocation: parent, scopes }, trace }: CallingRequest,
   ): Promise<Outcome> {
     const { record } = target;
+    const { timeout_seconds, environment, payload } = input;
     if (!functionStates.can(record.state, "invoke")) throw wrongState(record.state);
     if (Object.keys(environment).length > 0) {
       const guard = guardOf(record);
       const lacking = guard?.scopes.find((scope) => !scopes.includes(scope));
       if (guard !== null && lacking !== undefined) throw mayNotSetVariables(record, guard, lacking);
     }
+    const http = httpOf(input, record);
     const depth = parent === null ? 0 : parent.depth + 1;
     if (depth > LIMITS.chain_depth_max) throw tooDeep();
     const own_ms = (timeout_seconds ?? record.timeout_seconds) * 1000;
     // Who waits for a nested call is ended at its own deadline: nothing is worked on past that.
     const timeout_ms = parent === null ? own_ms : Math.min(own_ms, Math.ceil(parent.deadline_ms - arrived_ms));
     const ends_ms = parent === null ? Number.POSITIVE_INFINITY : parent.deadline_ms;
-    const call = { target, invocation_id, environment, payload, timeout_ms, ends_ms, depth, trace };
+    const call: Call = {
+      ...{ target, invocation_id, environment, payload, timeout_ms, ends_ms, depth, trace },
+      ...(http === null ? {} : { http }),
+    };
     return this.#pool.submit(target.group, call, { deadline_ms: arrived_ms + timeout_ms, depth });
   }
 }

@@ -58,7 +58,7 @@ function bindHead(target: Prepared, environment: Readonly<Record<string, string>
 }
 
 function callHead({ call, deadline_epoch_ms, api }: Calling): CallHead {
-  const { trace, environment } = call;
+  const { trace, environment, http } = call;
   return {
     type: "call",
     invocation_id: call.invocation_id,
@@ -67,6 +67,7 @@ function callHead({ call, deadline_epoch_ms, api }: Calling): CallHead {
     ...(trace.state === null ? {} : { tracestate: trace.state }),
     ...(Object.keys(environment).length === 0 ? {} : { environment }),
     ...(api === null ? {} : { api }),
+    ...(http === undefined ? {} : { http }),
   };
 }
 
