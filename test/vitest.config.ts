@@ -19,7 +19,7 @@ const CLIENTS = [
   "test/api/{terminal,terminal-command,terminal-ends}.test.ts",
   "test/api/{icc-actions,icc-actions-inside,icc-bindings,icc-observability,icc-state,icc-topics,icc-traces}.test.ts",
   "runtimes/nodejs/{attacks,code-cache,lambda,loading,nodejs-process}.test.ts",
-  "runtimes/python3/{lambda,python3-calls,python3-process,variables}.test.ts",
+  "runtimes/python3/{lambda,python3-calls,python3-process,strays,variables}.test.ts",
   "runtimes/custom/{http,lambda}.test.ts",
 ];
 

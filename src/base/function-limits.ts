@@ -20,8 +20,8 @@ export const FUNCTION_LIMITS = {
   /** Of a process that ended: the end of its output in the error message of its calls. */
   end_output_length_max: 500,
   /**
-   * Output of a call after its answer: bytes that its record gets, in so many pieces, and the time that they gather for. How many
-   * answered calls of an instance, and how many of all, may have some at a time.
+   * Output of a call after its answer: bytes that its record gets, in so many writes, and the time that each gathers for. How many
+   * answered calls of an instance, and how many of all, may have some at a time. The program of python3 has the same number of bytes.
    */
   late_output_bytes_max: 16 * 1024,
   late_outputs_max: 8,

@@ -6,6 +6,7 @@ import { PROJECT_DIR } from "../../src/installation/paths.js";
 import { CodeUser, NODEJS, PYTHON3, type Tree } from "../support/code.ts";
 import { CONTRACT_RUNTIMES, type ContractRuntime } from "../support/contract-functions.ts";
 import { Daemon } from "../support/daemon.ts";
+import { eventually } from "../support/native.ts";
 
 const MIB = 1024 * 1024;
 const daemon = new Daemon();
@@ -41,6 +42,31 @@ def handler(what, context):
     kept = []
     while True:
         if what == "grow": kept.append(b"1" * (1 << 20))
+`,
+  },
+};
+
+/** A call of "bad" leaves behind what fails during the next call, and waits for it. */
+const STRAYS: Readonly<Record<string, Tree>> = {
+  nodejs: {
+    "index.mjs": `let go;
+const wait = new Promise((resolve) => { go = resolve; });
+export const handler = async (what) => {
+  if (what === "bad") void wait.then(() => { throw new RangeError("stray"); });
+  else { go(); await new Promise((resolve) => setTimeout(resolve, 50)); console.error("own"); }
+};`,
+  },
+  python3: {
+    "main.py": `import sys, threading
+go = threading.Event()
+threads = []
+def stray():
+    go.wait()
+    for n in range(20): print("line", n)
+    raise ValueError("stray")
+def handler(what, context):
+    if what == "bad": threads.append(threading.Thread(target=stray)); threads[0].start()
+    else: go.set(); threads[0].join(); print("own", file=sys.stderr)
 `,
   },
 };
@@ -229,6 +255,18 @@ describe.each(CONTRACT_RUNTIMES)("a function of $name", (runtime) => {
         expect(body.error).toBe(`cannot load the handler: ${why}`);
       }
     }
+  });
+
+  it("has what a call leaves behind in the record of that call, not of the next one", async () => {
+    await user.deploy(`stray-${name}`, STRAYS[name] ?? {}, { ...fields, max_instances: 1 });
+    const { invocation_id, function_id, stderr } = await user.invoke(`stray-${name}`, "bad");
+    const next = await user.invoke(`stray-${name}`, "next");
+    expect([stderr, next.status, next.stdout, next.stderr]).toEqual(["", "success", "", "own\n"]);
+    const path = `/api/functions/${function_id}/invocations/${invocation_id}`;
+    const late = async () => (await daemon.call("GET", path)).body.stderr as string;
+    await eventually("the record has it", async () => (await late()).includes("Error: stray"));
+    const lines = Array.from({ length: 20 }, (_, n) => `line ${n}\n`).join("");
+    expect(await late()).toContain(name === "python3" ? `${lines}Exception in thread` : invocation_id);
   });
 
   it("uses 60 percent of 1024 MB, and is told of the limit above", async () => {

@@ -24,6 +24,8 @@ const STREAMS = { 1: "stdout", 2: "stderr" } as const;
 
 /** The end of a call. `cancelled`, `timed_out`: the process ended before it answered; `status` is null then. */
 export interface Answer {
+  /** Of the request, in the frames. */
+  readonly id: number;
   readonly ended: "answered" | "cancelled" | "timed_out";
   /** A `STATUS` of runtimes/envelope.ts. */
   readonly status: number | null;
@@ -78,6 +80,8 @@ export class ResidentProcess {
   readonly #own = { stdout: "", stderr: "" };
   /** Descriptors 1 and 2 of the process are these files, of which `at` bytes were read. */
   readonly #files: { readonly name: "stdout" | "stderr"; readonly fd: number; at: number }[];
+  /** Output of calls after their answers, by the id of the request. It is in `own` too. */
+  readonly late = new Map<number, string>();
   /** Frames that came from the process so far. */
   frame_count = 0;
   isOpen = false;
@@ -261,6 +265,7 @@ export class ResidentProcess {
     const [stdout, stderr] = [call.output.stdout, call.output.stderr].map((parts) => Buffer.concat(parts).toString());
     const content = Buffer.concat(call.parts);
     call.resolve({
+      id,
       ended,
       status,
       content,
@@ -321,6 +326,7 @@ export class ResidentProcess {
       // The daemon knows which call it was, and adds it to its record.
       if (id >= this.#nextId) return `output of call ${id}, which never began`;
       this.#keep(stream, bytes);
+      this.late.set(id, (this.late.get(id) ?? "") + bytes.toString());
     } else this.#log(call, stream, bytes);
     return null;
   }

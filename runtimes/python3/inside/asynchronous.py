@@ -11,6 +11,7 @@ from _hearth.content import payload_of, print_error, result_of, split
 from _hearth.context import Context
 from _hearth.environment import restore, swap
 from _hearth.output import CALL
+from _hearth.ownership import owner_of_raised
 from _hearth.sequential import failure
 from _hearth.wire import FD, RETURNED, TIMED_OUT, Call
 
@@ -55,7 +56,9 @@ class _Loop:
                 self._loop.run_forever()
             except BaseException as error:
                 # SystemExit and KeyboardInterrupt of a task that the function started, or of its signal handler.
+                token = CALL.set(owner_of_raised(error) or self._wire.instance)
                 print_error(error)
+                CALL.reset(token)
         os._exit(1)  # The function closed the loop.
 
     def _read(self):
@@ -98,6 +101,7 @@ class _Loop:
         self._wire.answer(call, *answer)
         if not self._calls:
             self._cleanup.run(call.task)
+        call.task = None  # Its context has the call: without this, both would wait for the collector.
 
     def _expire(self, call):
         """Cancels a late call, and answers it when it has ended, or soon. What it prints meanwhile is in its record."""

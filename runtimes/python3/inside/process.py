@@ -5,7 +5,7 @@ import os
 import select
 import sys
 
-from _hearth import output
+from _hearth import output, ownership
 from _hearth.wire import FD, NOT_LOADED, RETURNED, Call, Requests, Wire
 
 _IDLE_MS = 200
@@ -20,6 +20,7 @@ def main(code, unread=None):
     wire = Wire()
     os.register_at_fork(after_in_child=wire.leave)
     output.install(wire)
+    ownership.install(wire)
     import _hearth.function, _hearth.renewal, _hearth.sequential  # With all that each function needs, before there is one.
     from _hearth.content import split
 

@@ -5,6 +5,7 @@ from _hearth.cleanup import Cleanup
 from _hearth.content import error_of, payload_of, print_error, result_of, split
 from _hearth.context import Context
 from _hearth.environment import restore, swap
+from _hearth.output import CALL
 from _hearth.wire import FAILED, RETURNED, TIMED_OUT, Call
 
 _ANSWERS_MAX = 100
@@ -31,7 +32,9 @@ def _serve_call(function, wire, id, content):
         head, body = split(content)
         if "environment" in head:
             old = swap(head["environment"])
-        answer = run(function, function.context.copy(), head, body)
+        context = function.context.copy()
+        context.run(CALL.set, call)
+        answer = run(function, context, head, body)
     except BaseException as error:
         raised = error
     for _ in range(_ANSWERS_MAX):

@@ -1,6 +1,7 @@
 """Frames on descriptor 3, as runtimes/minit/protocol.h describes them, and the output of calls.
 
-W1  Each call is answered once: `answer` closes it under the lock, and output for a closed call goes to the instance.
+W1  Each call is answered once: `answer` closes it under the lock. Output that it has later names it too: the daemon adds it to its
+    record. What is too much for that goes to the instance.
 W2  A frame is written whole, even if a signal handler of the function raises meanwhile: BufferedWriter keeps the rest.
 W3  A forked child sends nothing: descriptor 3 is closed in it, its output goes to descriptors 1 and 2.
 W4  What was written is out of the process when the write returns: it outlives whatever ends the process next. The only call of
@@ -28,6 +29,8 @@ _WAITS_MAX = 1000
 _WAIT_S = 0.001
 # Output of one call that is sent: minit and the daemon keep 1 MiB at most, and see that there was more.
 _LOG_BYTES_MAX = 1024 * 1024 + 64 * 1024
+# Output of a call after its answer: `late_output_bytes_max` of src/base/function-limits.ts.
+_LATE_BYTES_MAX = 16 * 1024
 _HEAD = Struct("<IBI")
 _BEGIN_HEAD = Struct("<IBIII")
 _RESULT_HEAD = Struct("<IBII")
@@ -142,6 +145,8 @@ class Wire:
             write, frame = self._out.write, _RESULT_HEAD.pack(9 + len(last), RESULT, call.id, status) + last
             # No signal handler runs between these two lines.
             call.is_open = False
+            call.log_left = _LATE_BYTES_MAX
+            call.is_gathering = False
             write(frame)
             self._out.flush()
 
@@ -167,14 +172,14 @@ class Wire:
                     self._out.flush()
 
     def _log(self, call, stream, data):
-        if not call.is_open:
+        if not call.is_open and call.log_left <= 0:
             call = self.instance
         if call is not self.instance:
             if call.log_left <= 0:
                 return
             data = data[: call.log_left]
             call.log_left -= len(data)
-        if call.is_sole:
+        if call.is_sole and call.is_open:
             data = _write_all(stream, data)
             if not data:
                 return

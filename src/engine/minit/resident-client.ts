@@ -89,7 +89,10 @@ export class ResidentClient implements Resident {
   readonly #ended = Promise.withResolvers<ResidentEnd>();
   readonly #calls = new Map<number, InFlight>();
   /** By id of the call; the newest at the end (D4). */
-  readonly #answered = new Map<number, { readonly onLate: (chunk: Buffer) => void; bytes: number; count: number }>();
+  readonly #answered = new Map<
+    number,
+    { readonly onLate: (chunk: Buffer) => boolean; bytes: number; writes: number }
+  >();
   readonly #tail = new OutputTail(LIMITS.resident_tail_bytes);
   #lost: AppError | null = null;
 
@@ -184,7 +187,7 @@ export class ResidentClient implements Resident {
   /** D4. */
   #keep(id: number, { onLate }: CallListener): void {
     if (onLate === undefined) return;
-    this.#answered.set(id, { onLate, bytes: 0, count: 0 });
+    this.#answered.set(id, { onLate, bytes: 0, writes: 0 });
     if (this.#answered.size <= LIMITS.late_calls_kept_max) return;
     for (const oldest of this.#answered.keys()) {
       this.#answered.delete(oldest);
@@ -197,11 +200,10 @@ export class ResidentClient implements Resident {
     const chunk = body.subarray(1);
     this.#tail.add(chunk);
     const call = this.#answered.get(id);
-    if (call === undefined || call.count >= LIMITS.late_outputs_max) return;
+    if (call === undefined || call.writes >= LIMITS.late_outputs_max) return;
     const kept = Buffer.from(chunk.subarray(0, LIMITS.late_output_bytes_max - call.bytes));
     call.bytes += kept.length;
-    call.count += 1;
-    if (kept.length > 0) call.onLate(kept);
+    if (kept.length > 0 && call.onLate(kept)) call.writes += 1;
   }
 
   #exit(body: Buffer): void {

@@ -27,10 +27,10 @@ export interface CallListener {
   /** Takes log lines of the call, and standard output and error while no other call is in flight. */
   onLog?(stream: OutputStream, chunk: Buffer): void;
   /**
-   * Takes output that the process gives to this call after its result: at most `late_output_bytes_max` in `late_outputs_max` pieces,
-   * while the call is one of the newest `late_calls_kept_max`.
+   * Takes output that the process gives to this call after its result: at most `late_output_bytes_max`, while the call is one of the
+   * newest `late_calls_kept_max`. Returns true if the piece costs a write, which it may do `late_outputs_max` times.
    */
-  onLate?(chunk: Buffer): void;
+  onLate?(chunk: Buffer): boolean;
 }
 
 export interface CallOutcome {

@@ -33,8 +33,8 @@ export interface Calling {
   readonly api: ApiAccess | null;
   /** Variables of the version, with the values of its secrets. */
   readonly environment: Readonly<Record<string, string>>;
-  /** Takes output of the call after its answer. */
-  onLate(text: string): void;
+  /** Takes output of the call after its answer. Returns true if that begins a write. */
+  onLate(text: string): boolean;
   /** True if the kernel has killed for memory in the instance since this was last asked. */
   hasOomKill(): boolean;
 }

@@ -58,6 +58,9 @@ interface Held {
   served_count: number;
 }
 
+/** Takes output of a call after its answer. Returns true if that begins a write. */
+type OnLate = (function_seq: number, invocation_id: string, text: string) => boolean;
+
 export class FunctionLauncher implements Launcher<Call, Outcome> {
   readonly #engine: Instances;
   readonly #clock: Clock;
@@ -74,7 +77,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   #api_url = "";
   #onCrash: (instance: string, reason: string) => void = () => {};
   #onForget: (group: string) => void = () => {};
-  #onLate: (function_seq: number, invocation_id: string, text: string) => void = () => {};
+  #onLate: OnLate = () => false;
   #onIdleCpu: (function_of: Pick<IdleGroup, "tenant_id" | "function_name">, used_ms: number) => void = () => {};
 
   constructor({ instances, classes, bindings, clock, log, tokens }: LauncherOptions) {
@@ -110,7 +113,7 @@ export class FunctionLauncher implements Launcher<Call, Outcome> {
   }
 
   /** `listener` takes output of calls after their answers, if it was a call of a resident process. One listener. */
-  onLate(listener: (function_seq: number, invocation_id: string, text: string) => void): void {
+  onLate(listener: OnLate): void {
     this.#onLate = listener;
   }
 
@@ -392,10 +395,7 @@ function isFaulty(bound: Held["bound"]): boolean {
   return bound instanceof Promise || (bound !== null && bound.fault !== null);
 }
 
-function lateOf(
-  { target: { function_seq }, invocation_id }: Call,
-  listener: (function_seq: number, invocation_id: string, text: string) => void,
-): (text: string) => void {
+function lateOf({ target: { function_seq }, invocation_id }: Call, listener: OnLate): (text: string) => boolean {
   return (text) => listener(function_seq, invocation_id, text);
 }
 

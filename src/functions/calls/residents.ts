@@ -73,12 +73,12 @@ function callHead({ call, deadline_epoch_ms, api }: Calling): CallHead {
 
 /** The output of one call. minit bounds the sum of both streams. */
 class Output implements CallListener {
-  readonly onLate: (chunk: Buffer) => void;
+  readonly onLate: (chunk: Buffer) => boolean;
   readonly #stdout = new GatheredOutput(LIMITS.output_bytes_max);
   readonly #stderr = new GatheredOutput(LIMITS.output_bytes_max);
 
   /** `onLate` takes output after the answer. */
-  constructor(onLate: (text: string) => void = () => {}) {
+  constructor(onLate: (text: string) => boolean = () => false) {
     this.onLate = (chunk) => onLate(chunk.toString());
   }
 

@@ -4,7 +4,7 @@
  *
  * T1 Output gathers for a moment: its record is committed by then, and pieces that come together cost one write.
  * T2 A call adds at most LIMITS.late_output_bytes_max, in at most LIMITS.late_outputs_max writes; the listener of its process counts
- *    (engine). At most LIMITS.late_calls_max calls gather at a time; what comes above is dropped.
+ *    both (engine). At most LIMITS.late_calls_max calls gather at a time; what comes above is dropped.
  */
 import type { CancelTimer, Clock } from "../../base/clock.ts";
 import { errorText } from "../../base/errors.ts";
@@ -31,12 +31,17 @@ export class LateOutput {
     this.#log = log;
   }
 
-  /** Takes output of a call that was answered. */
-  add(function_seq: number, invocation_id: string, text: string): void {
+  /** Takes output of a call that was answered. Returns true if that begins a write. */
+  add(function_seq: number, invocation_id: string, text: string): boolean {
     const late = this.#gathered.get(invocation_id);
-    if (late !== undefined) late.text += text;
-    else if (this.#gathered.size < LIMITS.late_calls_max) this.#gathered.set(invocation_id, { function_seq, text });
+    if (late !== undefined) {
+      late.text += text;
+      return false;
+    }
+    if (this.#gathered.size >= LIMITS.late_calls_max) return false;
+    this.#gathered.set(invocation_id, { function_seq, text });
     this.#cancel ??= this.#clock.after(LIMITS.late_output_ms, () => this.#write());
+    return true;
   }
 
   #write(): void {

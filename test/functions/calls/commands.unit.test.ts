@@ -20,7 +20,7 @@ const calling = (parts: Partial<Calling> = {}): Calling => ({
   api: null,
   environment: {},
   hasOomKill: () => false,
-  onLate: () => {},
+  onLate: () => false,
   ...parts,
 });
 

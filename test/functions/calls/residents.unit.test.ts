@@ -27,7 +27,7 @@ const calling: Calling = {
   api: null,
   environment: {},
   hasOomKill: () => false,
-  onLate: () => {},
+  onLate: () => false,
 };
 
 function served() {
