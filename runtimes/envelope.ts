@@ -80,6 +80,9 @@ export const STATUS = {
   exiting: 4,
 } as const;
 
+/** Type of the error when the command of the runtime custom ended by itself: the daemon adds what it said last. */
+export const COMMAND_EXITED = "CommandExited";
+
 /** Content of `failed`, `not_loaded` and `exiting`, as JSON. The stack, if any, is written to the standard error of the call. */
 export interface ErrorContent {
   /** Name of the error's class. */

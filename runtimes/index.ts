@@ -5,7 +5,7 @@ import { python3 } from "./python3/index.ts";
 import type { Runtime } from "./runtime.ts";
 import { shell } from "./shell/index.ts";
 
-export { type BindHead, type CallHead, type ErrorContent, STATUS } from "./envelope.ts";
+export { type BindHead, type CallHead, COMMAND_EXITED, type ErrorContent, STATUS } from "./envelope.ts";
 export { CODE_INSIDE, type Runtime } from "./runtime.ts";
 
 export const RUNTIMES: ReadonlyMap<string, Runtime> = new Map(

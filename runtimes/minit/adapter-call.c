@@ -98,7 +98,7 @@ struct call *call_first(enum call_state state) {
 struct call *call_sole(void) {
   struct call *sole = NULL;
   for (int i = 0; i < CALLS_MAX; i++) {
-    if (calls[i].state != CALL_RUNNING) continue;
+    if (calls[i].state != CALL_RUNNING && calls[i].state != CALL_BINDING) continue;
     if (sole != NULL) return NULL;
     sole = &calls[i];
   }

@@ -293,7 +293,12 @@ bool command_runs(void) { return proc.pid > 0; }
 
 /* Output */
 
-static void keep_tail(const uint8_t *bytes, size_t len) {
+/* Of standard error; of standard output while there is nothing else. */
+static void keep_tail(int stream, const uint8_t *bytes, size_t len) {
+  static int kept_stream = 0;
+  if (stream < kept_stream) return;
+  if (stream > kept_stream) tail_len = 0;
+  kept_stream = stream;
   if (len > TAIL_BYTES) {
     bytes += len - TAIL_BYTES;
     len = TAIL_BYTES;
@@ -316,8 +321,9 @@ static enum proc_read read_output(int stream) {
   const uint8_t *bytes;
   size_t len;
   enum proc_read got = proc_read(&proc, stream, &bytes, &len);
-  if (len > 0) call_log(concurrency == 1 ? call_sole() : NULL, (uint8_t)(LOG_OF_STDOUT + stream), bytes, len);
-  if (len > 0 && stream == 1 && !is_loaded) keep_tail(bytes, len);
+  bool has_owner = concurrency == 1 || !is_loaded;
+  if (len > 0) call_log(has_owner ? call_sole() : NULL, (uint8_t)(LOG_OF_STDOUT + stream), bytes, len);
+  if (len > 0 && !is_loaded) keep_tail(stream, bytes, len);
   return got;
 }
 

@@ -1,4 +1,7 @@
-/** What a function is given, through the API: numbers, scripts with a first line, variables that a process reads when it starts. */
+/**
+ * What a function is given, through the API: numbers, scripts with a first line, variables that a process reads when it starts.
+ * And what the record of a program has that ends abruptly.
+ */
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { PROJECT_DIR } from "../../src/installation/paths.js";
@@ -234,5 +237,88 @@ HTTPServer((os.environ["HOST"], int(os.environ["PORT"])), Handler).serve_forever
     expect(JSON.parse((await run("--method", "GET")).out)).toMatchObject({ method: "GET", path: "/", body: "" });
     expect((await run("text", "--header", "nothing")).code).toBe(2);
     expect((await run("text", "--header", "A: 1", "--header", "A: 2")).code).toBe(2);
+  });
+});
+
+describe("a program that ends abruptly", () => {
+  const END = `import os, sys
+def end(what):
+    print("printed", flush=True); sys.stderr.write("error\\n"); sys.stderr.flush()
+    if what == "kill": os.kill(os.getpid(), 9)
+    if what == "abort": os.abort()
+    if what == "exit": os._exit(3)
+    kept = []
+    while what == "grow": kept.append(b"1" * (1 << 20))
+    while what == "loop": pass
+`;
+  const PROGRAMS = {
+    http: `#!/usr/bin/env python3
+import os
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ends import end
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self): end(self.rfile.read(int(self.headers["content-length"])).decode())
+ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+`,
+    lambda: `#!/usr/bin/env python3
+import os
+from http.client import HTTPConnection
+from ends import end
+while True:
+    connection = HTTPConnection(os.environ["AWS_LAMBDA_RUNTIME_API"])
+    connection.request("GET", "/2018-06-01/runtime/invocation/next")
+    end(connection.getresponse().read().decode().strip('"'))
+`,
+  } as const;
+  const CUSTOM = { runtime: "custom", handler: "run" };
+
+  it.each([
+    ["http", 1],
+    ["http", 4],
+    ["lambda", 1],
+    ["lambda", 4],
+  ] as const)("by %s has its last output in the record, with %i at a time", async (protocol, instance_concurrency) => {
+    const name = `ends-${protocol}-${instance_concurrency}`;
+    const fields = { ...CUSTOM, protocol, instance_concurrency, timeout_seconds: 2 };
+    await user.deploy(name, { run: PROGRAMS[protocol], "ends.py": END }, fields);
+    // With several calls at a time nobody knows whose output it is.
+    const isKnown = instance_concurrency === 1;
+    const printed = isKnown ? { stdout: "printed\n", stderr: "error\n" } : { stdout: "", stderr: "printed\nerror\n" };
+    const exited = (how: string) => `CommandExited: the command ${how}: ${isKnown ? "error" : "printed\nerror"}`;
+    const ends = {
+      kill: exited("was killed by signal 9"),
+      abort: exited("was killed by signal 6"),
+      exit: exited("exited with 3"),
+      grow: "killed: out of memory (limit 256 MiB)",
+    };
+    for (const [what, error_message] of Object.entries(ends)) {
+      expect(await user.invoke(name, what)).toMatchObject({ ...printed, status: "failed", error_message });
+    }
+    const late = await user.invoke(name, "loop");
+    expect(late).toMatchObject({ status: "timeout", error_message: "timed out after 2 s" });
+    if (isKnown) expect(late).toMatchObject(printed);
+  });
+
+  const LOADS = {
+    "import nothing_such": [
+      /^CommandNotReady: the command exited with 1 before .*No module named 'nothing_such'$/s,
+      /Traceback/,
+    ],
+    "import os; os.kill(os.getpid(), 9)": [
+      /^CommandNotReady: the command was killed by signal 9 before .*: begins$/,
+      /^begins/,
+    ],
+    "kept = []\nwhile True: kept.append(b'1' * (1 << 20))": [/^killed: out of memory \(limit 256 MiB\)$/, /^begins/],
+  } as const;
+
+  it.each(["http", "lambda"])("while it is loaded by %s has it in the error", async (protocol) => {
+    for (const [i, [line, [message, output]]] of Object.entries(LOADS).entries()) {
+      const files = { run: `#!/usr/bin/env python3\nprint("begins", flush=True)\n${line}\n` };
+      const { status, body } = await user.tryDeploy(`load-${protocol}-${i}`, files, { ...CUSTOM, protocol });
+      expect([status, body.error_code]).toEqual([400, "HANDLER_FAILED"]);
+      expect(body.error.replace("cannot load the handler: ", "")).toMatch(message);
+      expect(body.details.output).toMatch(/begins/);
+      expect(body.details.output).toMatch(output);
+    }
   });
 });

@@ -2,7 +2,7 @@
  * Calls of a runtime whose instances have a resident process: the requests of runtimes/envelope.ts, and what the
  * answers mean. What the process sends is untrusted: its results are parsed and bounded here.
  */
-import { type BindHead, type CallHead, type ErrorContent, STATUS } from "../../../runtimes/index.ts";
+import { type BindHead, type CallHead, COMMAND_EXITED, type ErrorContent, STATUS } from "../../../runtimes/index.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { GatheredOutput } from "../../base/gathered-output.ts";
 import { checkNumbers, exactValue } from "../../base/json-numbers.ts";
@@ -96,16 +96,24 @@ class Output implements CallListener {
 
 type Texts = Pick<Ending, "stdout" | "stderr" | "stdout_truncated" | "stderr_truncated">;
 
-/** The message of a failure that the process reports: its type alone if it says no more. Never empty. */
-function reported(content: Buffer): string {
+interface Failure {
+  /** The type alone if the process says no more. Never empty. */
+  readonly message: string;
+  /** Its command ended by itself, whatever call did it. */
+  readonly isEnd: boolean;
+}
+
+/** A failure that the process reports. */
+function reported(content: Buffer): Failure {
   try {
     const { type, message } = JSON.parse(content.toString()) as Partial<ErrorContent>;
     const name = String(type ?? "").trim() || "Error";
     const text = String(message ?? "");
-    if (text.trim() === "") return messageText(name);
-    return messageText(name === "Error" ? text : `${name}: ${text}`);
+    const whole = text.trim() === "" ? name : name === "Error" ? text : `${name}: ${text}`;
+    return { message: messageText(whole), isEnd: name === COMMAND_EXITED };
   } catch {
-    return messageText(`the handler failed with an unreadable error: ${content.toString("utf8", 0, 200)}`);
+    const text = `the handler failed with an unreadable error: ${content.toString("utf8", 0, 200)}`;
+    return { message: messageText(text), isEnd: false };
   }
 }
 
@@ -122,12 +130,10 @@ export function endText(end: ResidentEnd, oomKilled: boolean, memory_limit_mb: n
  * memory. That is the call's own output, or if there is none, the newest output of the process that belonged to no call.
  */
 function lastWords(
-  end: ResidentEnd,
+  message: string,
   oomKilled: boolean,
-  memory_limit_mb: number,
   { texts, tail }: { readonly texts: Texts; readonly tail: string },
 ): Texts & { readonly message: string } {
-  const message = endText(end, oomKilled, memory_limit_mb);
   const own = texts.stderr.trim() || texts.stdout.trim();
   const output = (own || tail.trim()).slice(-LIMITS.end_output_length_max).toWellFormed();
   return {
@@ -193,10 +199,12 @@ export async function bindResident(
     fault: failedEnding(`cannot load the handler: ${message}`, { ...streams, exit_code }),
   });
   if (answer.timed_out) return failed(`not loaded after ${LIMITS.load_timeout_ms / 1000} s`, null);
-  if (!answer.cancelled) return failed(reported(answer.result), null);
+  const { memory_limit_mb } = target.record;
+  if (!answer.cancelled) return failed(hasOomKill() ? oomText(memory_limit_mb) : reported(answer.result).message, null);
   const end = await resident.ended;
-  const said = { texts, tail: resident.tail };
-  const { message, ...streams } = lastWords(end, hasOomKill(), target.record.memory_limit_mb, said);
+  const oomKilled = hasOomKill();
+  const text = endText(end, oomKilled, memory_limit_mb);
+  const { message, ...streams } = lastWords(text, oomKilled, { texts, tail: resident.tail });
   return failed(message, end.exit_code, streams);
 }
 
@@ -224,16 +232,20 @@ export async function callResident(resident: Resident, calling: Calling): Promis
       const error_message = "cancelled: another call passed its deadline, and the process of the instance ended";
       return served({ ...failedEnding(error_message, texts), status: "cancelled" }, false);
     }
-    const said = { texts, tail: resident.tail };
-    const { message, ...streams } = lastWords(end, calling.hasOomKill(), call.target.record.memory_limit_mb, said);
+    const oomKilled = calling.hasOomKill();
+    const text = endText(end, oomKilled, call.target.record.memory_limit_mb);
+    const { message, ...streams } = lastWords(text, oomKilled, { texts, tail: resident.tail });
     return served(failedEnding(message, { ...streams, exit_code }), false);
   }
   if (answer.status === STATUS.timed_out) return served(timedOutEnding(timeout_ms, texts), false);
   if (answer.status !== STATUS.returned) {
-    const isExiting = answer.status === STATUS.exiting;
-    const { memory_limit_mb } = call.target.record;
-    const text = isExiting && calling.hasOomKill() ? oomText(memory_limit_mb) : reported(answer.result);
-    return served(failedEnding(text, { ...texts, exit_code: 1 }), answer.status === STATUS.failed);
+    const oomKilled = answer.status === STATUS.exiting && calling.hasOomKill();
+    const failure = reported(answer.result);
+    const text = oomKilled ? oomText(call.target.record.memory_limit_mb) : failure.message;
+    const { message, ...streams } = failure.isEnd
+      ? lastWords(text, oomKilled, { texts, tail: resident.tail })
+      : { message: text, ...texts };
+    return served(failedEnding(message, { ...streams, exit_code: 1 }), answer.status === STATUS.failed);
   }
   const found = answer.result_truncated
     ? { complaint: `the result is larger than ${LIMITS.result_bytes_max / MEGABYTE} MiB` }
