@@ -88,6 +88,9 @@ describe("payloads and results", () => {
     ["{'a': [b'x']}", "a value of type bytes"],
     ["float('nan')", "NaN or Infinity"],
     ["[float('-inf')]", "NaN or Infinity"],
+    ["{float('inf'): 1}", "NaN or Infinity"],
+    ["type('Own', (float,), {})('nan')", "NaN or Infinity"],
+    ["__import__('decimal').Decimal('1.1')", "a value of type Decimal"],
     ["{(1, 2): 3}", "keys must be"],
     ["context", "a value of type Context"],
     ["(x for x in [1])", "a value of type generator"],
@@ -112,6 +115,28 @@ def handler(payload, context): return ${result} if payload is None else payload
       { type: "ResultNotJson", message: expect.stringContaining(why) },
     ]);
     expect(await function_.value("1")).toBe(1);
+  });
+
+  it.each([
+    `1${"0".repeat(400)}.5`,
+    `[-1${"0".repeat(309)}.0]`,
+    `{"a":${"9".repeat(309)}.0}`,
+    `[${"0.1,".repeat(100)}1${"0".repeat(250)}E99]`,
+    "-1e309",
+    "1".repeat(4301),
+  ])("refuses the number of payload %#", async (payload) => {
+    const function_ = await loaded("def handler(payload, context): return str(payload)[:9]");
+    const { status, content } = await function_.call(payload);
+    expect([status, JSON.parse(String(content)).type]).toEqual([STATUS.failed, "PayloadNumberTooLarge"]);
+    expect(await function_.value(JSON.stringify(payload))).toBe(payload.slice(0, 9));
+  });
+
+  it("takes the largest numbers that Python has, and none for infinite", async () => {
+    const function_ = await loaded(
+      "import math\ndef handler(p, c): return [type(n).__name__ for n in p if math.isfinite(n if type(n) is float else 0)]",
+    );
+    const numbers = [`${"1".repeat(308)}.25`, "1.7976931348623157e308", "1e-999", "1".repeat(4300), "-0.0"];
+    expect(await function_.value(`[${numbers}]`)).toEqual(["float", "float", "float", "int", "float"]);
   });
 
   it("answers a result of exactly 1 MiB in chunks, and names size and limit of a larger one", async () => {
@@ -305,7 +330,7 @@ def handler(payload, context):
   it("logs lines of JSON with the invocation's id", async () => {
     const function_ = await loaded(`
 def handler(payload, context):
-    context.log.info("served %s", "one", count=2)
+    context.log.info("served %s", "one", count=2, ratio=float("nan"), most=[float("-inf"), 10**30])
     try: 1 / 0
     except ZeroDivisionError: context.log.exception("no")
 `);
@@ -316,7 +341,15 @@ def handler(payload, context):
       .map((line) => JSON.parse(line));
     const time = expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:]{8}\.\d{3}Z$/);
     expect(lines).toEqual([
-      { time, level: "info", invocation_id: "inv_9", message: "served one", count: 2 },
+      {
+        time,
+        level: "info",
+        invocation_id: "inv_9",
+        message: "served one",
+        count: 2,
+        ratio: "NaN",
+        most: ["-Infinity", 1e30],
+      },
       { time, level: "error", invocation_id: "inv_9", message: "no", stack: expect.stringContaining("ZeroDivision") },
     ]);
   });

@@ -105,9 +105,17 @@ describe.each(CONTRACT_RUNTIMES)("a function of $name", (runtime) => {
     for (const read of [`${path}/${invocation_id}`, `${path}?limit=1`]) {
       expect(await user.raw("GET", read)).toContain(`"value":{"n":[${number},2.5e-300,"1.0"]}`);
     }
-    const large = await user.invoke(`echo-${name}`, '{"n":-1e400}');
-    expect(large).toMatchObject({ status: "failed", result: null });
-    expect(large.error_message).toMatch(/^PayloadNumberTooLarge: the payload has a number above .*: -1e400$/);
+    const zeros = "0".repeat(250);
+    for (const number of ["-1e400", `1${zeros}${zeros}.5`, `-1${zeros}${zeros}.0`, `1${zeros}E+99`]) {
+      const large = await user.invoke(`echo-${name}`, `{"n":${number}}`);
+      expect(large).toMatchObject({ status: "failed", result: null });
+      const [message, shown] = large.error_message.split(/(?<=above .*): /);
+      expect(message).toMatch(/^PayloadNumberTooLarge: the payload has a number above /);
+      expect(shown).toBe(number.slice(0, 64));
+    }
+    expect(await user.invoke(`echo-${name}`, `[${`1${zeros}.5,`.repeat(9)}1e-400]`)).toMatchObject({
+      status: "success",
+    });
     expect(await user.invoke(`echo-${name}`, '"1e400"')).toMatchObject({ result: { value: "1e400" } });
   });
 

@@ -26,8 +26,8 @@ const cancel = clearTimeout;
 /** First bytes of JSON: { [ " - t f n, digits and white space. */
 const JSON_STARTS = new Set([...'{["-tfn0123456789 \t\r\n'].map((character) => character.charCodeAt(0)));
 
-/** What a number above the largest double has: an exponent of three digits, or 309 digits. */
-const LARGE = /[eE]\+?\d{3}|\d{309}/u;
+/** What a number above the largest double has: an exponent of three digits, or 210 digits, which leave 99 to the exponent. */
+const LARGE = /[eE]\+?\d{3}|\d{210}/u;
 
 /** Throws for a number that no double holds: its value would be Infinity. */
 function payloadOf(bytes, start, end) {

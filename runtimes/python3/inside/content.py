@@ -47,6 +47,7 @@ class _Checking(_Parsing):
 
 
 _INFINITY = float("inf")
+_DIGITS_MAX = 308  # Of the largest float, less one.
 _EXPONENTS = ("E", "e+", *(f"e{digit}" for digit in range(10)))
 _scan = make_scanner(_Parsing)
 _scan_checking = make_scanner(_Checking)
@@ -58,13 +59,18 @@ def split(content):
     return _scan(str(content[4:end], "utf-8"), 0)[0], content[end:]
 
 
+def _may_be_infinite(json):
+    """True unless each number of the text has no exponent and at most 308 digits before its dot."""
+    return any(map(json.__contains__, _EXPONENTS)) or (len(json) > _DIGITS_MAX and max(map(len, json.split("."))) > _DIGITS_MAX)
+
+
 def payload_of(body):
     """Returns a payload: its value if it is JSON, None if it is empty, else its text."""
     if not body:
         return None
     text = str(body, "utf-8", "replace")
     json = text.strip(_WHITESPACE)
-    scan = _scan_checking if any(map(json.__contains__, _EXPONENTS)) else _scan
+    scan = _scan_checking if _may_be_infinite(json) else _scan
     try:
         value, end = scan(json, 0)
     except (StopIteration, ValueError, SystemError) as error:

@@ -1,7 +1,7 @@
 """`context.log`: lines of JSON on standard error, each with the id of its invocation."""
 import sys
 import time
-from json import dumps
+from json import dumps, loads
 
 
 class Log:
@@ -35,4 +35,12 @@ class Log:
         at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03}Z"
         text = str(message) % arguments if arguments else str(message)
         head = {"time": at, "level": level, "invocation_id": self._invocation_id, "message": text}
-        sys.stderr.write(dumps({**fields, **head}, default=str) + "\n")
+        sys.stderr.write(_json({**fields, **head}) + "\n")
+
+
+def _json(fields):
+    """JSON has no NaN and Infinity: the line has them as strings."""
+    try:
+        return dumps(fields, default=str, allow_nan=False)
+    except ValueError:
+        return dumps(loads(dumps(fields, default=str), parse_constant=str))
