@@ -138,7 +138,7 @@ const LIMIT_GROUPS = {
     image_save_ms: "Time in which a client reads an archive of an image.",
     profile_build_ms: "Deadline of a build of a profile.",
     profile_wait_ms:
-      "Time for which the creation of a container, or the resolution of a profile, waits for a first build.",
+      "Longest time for which a request waits for a first build of a profile: as long as several builds in turn may take.",
     profile_waiters_per_tenant_max: "Requests of a tenant that wait for builds of profiles.",
     profile_waiters_max: "Requests of all tenants that wait for builds of profiles.",
     profile_backoff_ms:

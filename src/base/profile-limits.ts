@@ -3,11 +3,11 @@
 export const PROFILE_LIMITS = {
   /** A first build of a desktop with slow mirrors and a slow disk. */
   profile_build_ms: 1_800_000,
-  /** A create or `resolve` that waits for a first build; existing clients poll an operation for up to 600 s. */
-  profile_wait_ms: 600_000,
-  /** Requests that wait for builds, of one tenant and of all: each holds a place of a request or an operation. */
-  profile_waiters_per_tenant_max: 8,
-  profile_waiters_max: 24,
+  /** A request that waits for a first build: as long as the builds of eight profiles that take turns may take. */
+  profile_wait_ms: 8 * 1_800_000,
+  /** Requests that wait for builds, of one tenant and of all: as many as open operations, and half of `connections_max`. */
+  profile_waiters_per_tenant_max: 500,
+  profile_waiters_max: 4_000,
   /** Children of set-up that wait for their turn: one build per profile, and questions for updates. */
   profile_children_waiting_max: 64,
   /** After a failed build, doubled with each further failure. */

@@ -28,6 +28,7 @@ interface Making {
   readonly tenant_id: string;
   readonly signal: AbortSignal;
   progress(pct: number, message: string): void;
+  aside<T>(wait: () => Promise<T>): Promise<T>;
 }
 
 export class ContainerVerbs {
@@ -164,10 +165,10 @@ export class ContainerVerbs {
     const { tenant_id, signal } = context;
     const found = await this.#containers.get(tenant_id, container_id).catch(() => null);
     if (found === null) {
-      await this.prepare(tenant_id, create, {
-        signal,
-        onProgress: (pct, message) => context.progress(pct, message),
-      });
+      const onProgress = (pct: number, message: string): void => context.progress(pct, message);
+      if (this.#preparation.isNeeded(create)) {
+        await context.aside(() => this.prepare(tenant_id, create, { signal, onProgress }));
+      }
       await this.#containers.create(tenant_id, create, container_id);
     }
     if (found !== null && found.started_at === null) await this.#ensureRunning(tenant_id, container_id);
@@ -188,10 +189,12 @@ export class ContainerVerbs {
     });
   }
 
-  async #item({ tenant_id, signal }: Making, create: CreateContainer, container_id: string): Promise<BatchItem> {
+  async #item(context: Making, create: CreateContainer, container_id: string): Promise<BatchItem> {
+    const { tenant_id, signal } = context;
     try {
       // Its progress is the number of items.
-      await this.#made({ tenant_id, signal, progress: () => {} }, create, container_id);
+      const aside = <T>(wait: () => Promise<T>) => context.aside(wait);
+      await this.#made({ tenant_id, signal, aside, progress: () => {} }, create, container_id);
       return { name: create.name, status: "succeeded", container_id };
     } catch (error) {
       const { code, message, retryable = false } = failureOf(error);

@@ -216,7 +216,7 @@ function lifecycleRoutes({ functions }: FunctionRoutesOptions) {
       body: createFunction,
       status: 201,
       response: functionRecord,
-      errors: ["NAME_TAKEN", "NOT_FOUND", "START_FAILED", "CAPACITY_FULL", "QUOTA_EXCEEDED"],
+      errors: ["NAME_TAKEN", "NOT_FOUND", "START_FAILED", "QUEUE_FULL", "CAPACITY_FULL", "QUOTA_EXCEEDED"],
       example: { body: { name: "hello", handler: "echo hello, $(cat)" }, response: SAMPLES.created },
       handler: (request) => functions.create(request.caller, request.body, request),
     }),
@@ -275,7 +275,10 @@ function versionRoutes({ functions, operations, snapshot_versions }: FunctionRou
       body: updateFunction,
       exact_fields: EXACT_SMOKE,
       response: functionRecord,
-      errors: ["NOT_FOUND", "WRONG_STATE", "HANDLER_FAILED", "START_FAILED", "CAPACITY_FULL", "QUOTA_EXCEEDED"],
+      errors: [
+        ...["NOT_FOUND", "WRONG_STATE", "HANDLER_FAILED", "START_FAILED"],
+        ...["QUEUE_FULL", "CAPACITY_FULL", "QUOTA_EXCEEDED"],
+      ] as const,
       example: { params: ID_EXAMPLE, body: { handler: "echo good day, $(cat)" }, response: SAMPLES.updated },
       handler: (request) => {
         const { caller, params, body } = request;

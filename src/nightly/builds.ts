@@ -4,7 +4,7 @@
  * B1. One build of a profile at a time, for all callers of this daemon; builds of different profiles take turns. A lock of the
  *     machine holds the same between daemons, and the second finds what the first has made.
  * B2. A build that failed is not repeated by itself before its backoff has passed. The operator's own request does not wait.
- * B3. A build does not end with the caller that started it. Callers wait until a deadline, and their number is bounded.
+ * B3. A build does not end with the caller that started it. Callers wait until it ends, and their number is bounded.
  */
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { Semaphore } from "../base/concurrency.ts";
@@ -137,12 +137,11 @@ export class ProfileBuilds {
     if (retry_after > 0) throw buildFailed(profile, retry_after);
     const count = this.#waiters.get(tenant_id) ?? 0;
     const all = [...this.#waiters.values()].reduce((sum, one) => sum + one, 0);
-    if (count >= LIMITS.profile_waiters_per_tenant_max || all >= LIMITS.profile_waiters_max) {
+    const { profile_waiters_per_tenant_max: own_max, profile_waiters_max: all_max } = LIMITS;
+    if (count >= own_max || all >= all_max) {
       // The build runs all the same, so a retry finds it further.
       if (!this.#building.has(profile)) this.#start(profile, "build");
-      throw new AppError("CAPACITY_FULL", `too many requests wait for profiles that are being built`, {
-        retry_after: LIMITS.profile_retry_seconds,
-      });
+      throw tooManyWait(count >= own_max ? `of the tenant (limit ${own_max})` : `on this node (limit ${all_max})`);
     }
     this.#waiters.set(tenant_id, count + 1);
     try {
@@ -244,6 +243,12 @@ function buildFailed(profile: string, retry_after: number): AppError {
     ...(retry_after > 0 ? { retry_after } : {}),
     reason_code: "PROFILE_BUILD_FAILED",
     hint: `ask the operator: the daemon's log has the reason, and GET /api/nightly/profiles/${profile} shows it`,
+  });
+}
+
+function tooManyWait(whose: string): AppError {
+  return new AppError("QUEUE_FULL", `too many requests ${whose} wait for profiles that are being built`, {
+    retry_after: LIMITS.profile_retry_seconds,
   });
 }
 

@@ -80,7 +80,7 @@ function findRoutes({ profiles }: NightlyRoutesOptions) {
       params: byProfile,
       query: resolveQuery,
       response: resolvedProfile,
-      errors: ["NOT_FOUND", "START_FAILED", "CAPACITY_FULL", "SHUTTING_DOWN"],
+      errors: ["NOT_FOUND", "START_FAILED", "QUEUE_FULL", "CAPACITY_FULL", "SHUTTING_DOWN"],
       example: { params: PROFILE, query: { channel: "latest" }, response: SAMPLES.resolved },
       // A build takes longer than existing clients wait for headers.
       early_status: () => 200,

@@ -63,7 +63,8 @@ export class Profiles {
     options.operations.register<BuildInput>("nightly.build", {
       resumable: true,
       cancellable: true,
-      timeout_ms: LIMITS.profile_build_ms,
+      // Its turn comes after other builds; each has a deadline of its own.
+      timeout_ms: LIMITS.profile_wait_ms,
       running_max: LIMITS.profile_children_waiting_max,
       run: (context) => this.#build(context),
     });
@@ -367,7 +368,7 @@ export class Profiles {
     try {
       await builds.run(profile, rebuild ? "rebuild" : "build", {
         signal,
-        timeout_ms: LIMITS.profile_build_ms,
+        timeout_ms: LIMITS.profile_wait_ms,
         onProgress,
       });
     } catch (error) {

@@ -169,10 +169,8 @@ export class Pulls {
     const { tenant_id, input, signal } = context;
     const onProgress = (pct: number, message: string): void => context.progress(pct, message);
     const options = { platform: input.platform, signal, onProgress };
-    await this.#take(
-      context,
-      await this.#options.profiles.imageId(tenant_id, parseReference(input.reference), options),
-    );
+    const reference = parseReference(input.reference);
+    await this.#take(context, await context.aside(() => this.#options.profiles.imageId(tenant_id, reference, options)));
   }
 
   /** Takes an image of the store, by its name (P4) or id. */

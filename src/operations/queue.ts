@@ -3,7 +3,8 @@
  *
  * O2. Every change of state is one batch with its event, by compare-and-set; states follow `operationStates`.
  * O3. An operation is open from its acceptance to its end. It counts against the bounds on what runs until its runner
- *     has returned, also where that is after its end.
+ *     has returned, also where that is after its end. It does not while it only waits for work that others share, as the build
+ *     of a profile: after that it takes the next place that is free.
  * O4. Tenants whose operations of a type wait take turns, and each tenant's go in the order of acceptance. Of all types whose
  *     next operation may run, the one accepted first does: past those whose type or tenant has its share already.
  */
@@ -54,6 +55,13 @@ export interface QueueOptions {
   readonly onEnd: (operation_type: string, status: OperationStatus) => void;
 }
 
+/** A running operation that gave its place up, and is about to go on. */
+interface Returning {
+  readonly open: Open;
+  /** Gives it a place. */
+  readonly enter: () => void;
+}
+
 const IN_ALL = Symbol("in all");
 /** Operations of one type of one tenant. */
 const ownShare = ({ type, tenant_id }: Pick<Open, "type" | "tenant_id">): string => `${tenant_id} ${type}`;
@@ -101,7 +109,10 @@ export class LocalQueue implements OperationQueue {
   readonly #waiting = new Map<string, Turns<Open>>();
   /** Until the runner has returned (O3). */
   readonly #carried = new Map<Open, Promise<void>>();
-  /** Of these, by type, by tenant, by both, and in all. */
+  /** Of these, those that gave up their place (O3), and those of them that wait for one again, in that order. */
+  readonly #away = new Set<Open>();
+  readonly #returning = new Set<Returning>();
+  /** Of these that have a place, by type, by tenant, by both, and in all. */
   readonly #counts = new Map<string | typeof IN_ALL, number>();
   /** Changes of state, by operation. */
   readonly #moves = new KeyedMutex();
@@ -253,7 +264,37 @@ export class LocalQueue implements OperationQueue {
     };
   }
 
+  /** Runs `work` while the operation has no place (O3). One that is to stop gets a place at once. */
+  async #aside<T>(open: Open, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    invariant(!this.#away.has(open), `operation ${open.id} gave up its place twice`);
+    this.#away.add(open);
+    this.#add(open, -1);
+    this.#startNext();
+    try {
+      return await work();
+    } finally {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      const returning: Returning = { open, enter: () => this.#enter(returning, resolve) };
+      this.#returning.add(returning);
+      signal.addEventListener("abort", returning.enter);
+      if (signal.aborted) returning.enter();
+      else this.#startNext();
+      await promise;
+      signal.removeEventListener("abort", returning.enter);
+    }
+  }
+
+  #enter(returning: Returning, resolve: () => void): void {
+    if (!this.#returning.delete(returning)) return;
+    // One that was given up meanwhile counts no more.
+    if (this.#away.delete(returning.open)) this.#add(returning.open, 1);
+    resolve();
+  }
+
   #startNext(): void {
+    for (const { open, enter } of this.#returning) {
+      if (this.#count(IN_ALL) < LIMITS.operations_running_max && this.#may(open.type, open.tenant_id)) enter();
+    }
     while (!this.#isDraining && this.#count(IN_ALL) < LIMITS.operations_running_max) {
       const open = this.#next();
       if (open === null) return;
@@ -262,7 +303,7 @@ export class LocalQueue implements OperationQueue {
       this.#add(open, 1);
       const carried = this.#carryOut(open).finally(() => {
         this.#carried.delete(open);
-        this.#add(open, -1);
+        if (!this.#away.delete(open)) this.#add(open, -1);
         this.#startNext();
       });
       this.#carried.set(open, carried);
@@ -273,16 +314,22 @@ export class LocalQueue implements OperationQueue {
   #next(): Open | null {
     let first: Open | null = null;
     for (const [type, turns] of this.#waiting) {
-      const { running_max = LIMITS.operations_running_max, running_per_tenant_max = running_max } = this.runner(type);
+      const { running_max = LIMITS.operations_running_max } = this.runner(type);
       if (this.#count(type) >= running_max) continue;
-      const next = turns.next(
-        (tenant_id) =>
-          this.#count(ownShare({ type, tenant_id })) < running_per_tenant_max &&
-          this.#count(tenant_id) < LIMITS.operations_running_per_tenant_max,
-      );
+      const next = turns.next((tenant_id) => this.#may(type, tenant_id));
       if (next !== null && (first === null || next.number < first.number)) first = next;
     }
     return first;
+  }
+
+  /** Whether the bounds of a type and a tenant leave a place. */
+  #may(type: string, tenant_id: string): boolean {
+    const { running_max = LIMITS.operations_running_max, running_per_tenant_max = running_max } = this.runner(type);
+    return (
+      this.#count(type) < running_max &&
+      this.#count(ownShare({ type, tenant_id })) < running_per_tenant_max &&
+      this.#count(tenant_id) < LIMITS.operations_running_per_tenant_max
+    );
   }
 
   #count(share: string | typeof IN_ALL): number {
@@ -308,7 +355,8 @@ export class LocalQueue implements OperationQueue {
       const isNew = open.status !== "running";
       // A power cut must not make one look as if it had not begun that cannot begin twice.
       await this.#move(open, "start", { started_at: toEpochSeconds(clock.epochMs()) }, !runner.resumable);
-      const run = new Run({ tenant_id, operation_id, runner, attachment, work, store, rows, clock, log });
+      const aside = <T>(signal: AbortSignal, wait: () => Promise<T>) => this.#aside(open, signal, wait);
+      const run = new Run({ tenant_id, operation_id, runner, attachment, work, store, rows, clock, log, aside });
       open.run = run;
       if (open.stop !== null) run.stop(open.stop);
       // There is nothing to be undone of one that has not begun.

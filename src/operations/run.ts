@@ -38,6 +38,11 @@ export interface OperationContext<Input = unknown> {
   finish(step: string, data?: unknown, alongside?: Alongside): Promise<void>;
   /** Tells how far it is; written now and then. */
   progress(pct: number | null, message?: string): void;
+  /**
+   * Runs what only waits for work that others share: meanwhile the operation takes no place from others that are to run.
+   * One at a time.
+   */
+  aside<T>(wait: () => Promise<T>): Promise<T>;
   /** Of a batch: what has become of each part so far. */
   items(items: readonly Json[]): void;
 }
@@ -90,6 +95,7 @@ export interface RunOptions {
   readonly rows: OperationRows;
   readonly clock: Clock;
   readonly log: Log;
+  readonly aside: <T>(signal: AbortSignal, wait: () => Promise<T>) => Promise<T>;
 }
 
 const REASONS: Readonly<Record<Stop, AppError>> = {
@@ -184,6 +190,10 @@ export class Run implements OperationContext {
     const progress_pct = pct === null ? null : Math.min(100, Math.max(0, pct));
     const text = message?.slice(0, LIMITS.operation_message_length_max);
     this.#note({ progress_pct, ...(text === undefined ? {} : { message: text }) });
+  }
+
+  aside<T>(wait: () => Promise<T>): Promise<T> {
+    return this.#options.aside(this.signal, wait);
   }
 
   items(items: readonly Json[]): void {

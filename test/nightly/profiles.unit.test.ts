@@ -53,6 +53,74 @@ function made(rebuild_hours: number, outdated: readonly string[] = []) {
 type Made = ReturnType<typeof made>;
 const latest = ({ profiles }: Made, name: string) => profiles.find(name, "latest")?.version.slice(-1);
 
+/** Builds that a test ends. */
+function byHand() {
+  const clock = new HandClock();
+  const begun: { readonly name: string; readonly end: () => void; readonly fail: (error: Error) => void }[] = [];
+  const builds = new ProfileBuilds({
+    runSetup: ([, name = ""], { signal }) => {
+      const { promise, resolve, reject } = Promise.withResolvers<Record<string, unknown>>();
+      begun.push({ name, end: () => resolve({}), fail: reject });
+      signal.addEventListener("abort", () => reject(signal.reason));
+      return promise;
+    },
+    clock,
+    log: { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} },
+    onEnd: () => {},
+  });
+  /** One more request of a tenant waits for the first build of a profile. */
+  const wait = (tenant_id: string, name: string, signal = new AbortController().signal) => {
+    const waits = builds.ensure(tenant_id, name, { signal, timeout_ms: LIMITS.profile_wait_ms });
+    const state = { is: "waiting" };
+    const settle = (is: string) => () => void Object.assign(state, { is });
+    waits.then(settle("built"), settle("refused"));
+    return { state, waits };
+  };
+  return { clock, builds, begun, wait };
+}
+
+describe("a first use", () => {
+  it("waits as long as its build, and the builds before it, take", async () => {
+    const { clock, begun, wait } = byHand();
+    const [first, second] = [wait("a", "one"), wait("a", "two")];
+    await clock.pass(LIMITS.profile_build_ms);
+    expect([first.state.is, second.state.is, begun.length]).toEqual(["waiting", "waiting", 1]);
+    begun[0]?.end();
+    await clock.pass(LIMITS.profile_build_ms);
+    expect([first.state.is, second.state.is, begun.length]).toEqual(["built", "waiting", 2]);
+    begun[1]?.end();
+    await second.waits;
+  });
+
+  it("shares one build with all that wait for it, as many as there may be open operations", async () => {
+    const { begun, wait } = byHand();
+    const all = Array.from({ length: LIMITS.profile_waiters_per_tenant_max }, () => wait("a", "one"));
+    await expect(wait("a", "one").waits).rejects.toMatchObject({ code: "QUEUE_FULL", retry_after: 10 });
+    const other = wait("b", "one");
+    await settled();
+    expect([begun.length, other.state.is]).toEqual([1, "waiting"]);
+    begun[0]?.end();
+    await Promise.all([other.waits, ...all.map(({ waits }) => waits)]);
+    // Their places are free again.
+    const next = wait("a", "one");
+    begun[1]?.end();
+    await next.waits;
+  });
+
+  it("that is given up leaves the build to the next one, which joins it", async () => {
+    const { builds, begun, wait } = byHand();
+    const leaving = new AbortController();
+    const left = wait("a", "one", leaving.signal);
+    leaving.abort();
+    await expect(left.waits).rejects.toMatchObject({ reason_code: "PROFILE_BUILDING" });
+    expect(builds.running("one")).not.toBeNull();
+    const joined = wait("a", "one");
+    expect(begun.length).toBe(1);
+    begun[0]?.end();
+    await joined.waits;
+  });
+});
+
 describe("a rebuild by schedule", () => {
   it("begins after its hours, again after as many, and rebuilds the lowest outdated profiles first", async () => {
     const own = made(24, ["upper", "base"]);

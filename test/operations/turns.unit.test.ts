@@ -1,5 +1,7 @@
 /** Whose operation begins next where more wait than may run. */
+import { once } from "node:events";
 import { describe, expect, it } from "vitest";
+import type { Runner } from "../../src/operations/service.ts";
 import { scratchStores } from "../store/scratch.ts";
 import { byHand, makeOperations } from "./made.ts";
 
@@ -40,5 +42,40 @@ describe("operations that wait", () => {
     await operations.cancel("b", operation_id);
     for (let i = 0; i < 3; i++) (await builds.next()).succeed();
     expect(builds.begun.map(({ context }) => context.tenant_id)).toEqual(["b", "a", "b"]);
+  });
+
+  it("begin while one that runs waits for shared work, which goes on in the next free place", async () => {
+    const { operations } = await makeOperations(scratch().open());
+    const { runner, next } = byHand({ running_max: 1, cancellable: true });
+    const shared = Promise.withResolvers<string>();
+    const run: Runner["run"] = async (context) => {
+      const { is_sharing } = context.input as { readonly is_sharing: boolean };
+      if (!is_sharing) return runner.run(context);
+      const { signal } = context;
+      const stopped = once(signal, "abort").then(() => Promise.reject(signal.reason));
+      const message = await context.aside(() => Promise.race([shared.promise, stopped]));
+      return { ...(await runner.run(context)), message };
+    };
+    operations.register("box.fill", { ...runner, run });
+    const accept = (is_sharing: boolean) => operations.accept("a", { type: "box.fill", input: { is_sharing } });
+    const [sharing, left, other, last] = [
+      await accept(true),
+      await accept(true),
+      await accept(false),
+      await accept(false),
+    ];
+    const running = await next();
+    expect(running.context.operation_id).toBe(other.operation_id);
+    // One that is cancelled meanwhile waits for no place.
+    await operations.cancel("a", left.operation_id);
+    shared.resolve("shared");
+    running.succeed();
+    const resumed = await next();
+    expect(resumed.context.operation_id).toBe(sharing.operation_id);
+    resumed.succeed();
+    const { operation_id } = (await next()).context;
+    expect(operation_id).toBe(last.operation_id);
+    expect(await operations.get("a", sharing.operation_id)).toMatchObject({ status: "succeeded", message: "shared" });
+    expect(await operations.get("a", left.operation_id)).toMatchObject({ status: "cancelled" });
   });
 });
