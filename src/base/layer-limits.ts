@@ -37,7 +37,11 @@ export const LAYER_LIMITS = {
   image_pulls_waiting_max: 100,
   /** Failed pulls whose layers wait for the end of another pull to be removed. */
   image_pulls_left_max: 100,
-  /** Exports that buildah writes at once, each with the processor's cores, and those that wait for their turn. */
+  /** A line of the store's record of a layer's tar: the extensions of one entry, or a megabyte of padding, in base64. */
+  layer_split_line_bytes_max: 16 * 1024 * 1024,
+  /** Files of a layer that are asked for before the first of them has come. */
+  layer_export_reads_max: 32,
+  /** Exports at once, each with a thread and a helper, and those that wait for their turn. */
   image_exports_at_once: 2,
   image_exports_waiting_max: 50,
   /** Disk space that exports of images leave free. */

@@ -1,11 +1,11 @@
 /** Containers of images that differ from the usual ones, from a registry of Debian through the real API: each runs, with its files as they are in the image. */
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { readDirectories } from "../../src/installation/paths.js";
 import { machinePlatform } from "../../src/oci/platform.ts";
 import { ContainerUser } from "../support/containers.ts";
-import { Daemon, KEY, NOTHING_LEFT } from "../support/daemon.ts";
+import { Daemon, NOTHING_LEFT } from "../support/daemon.ts";
 import { DockerRegistry } from "../support/docker-registry.ts";
 import { compile } from "../support/helper.ts";
 import { directory, entry, hardLink, pax, symlink, tar } from "../support/layer-bytes.ts";
@@ -118,9 +118,39 @@ describe("layers with names as kaniko, ko and distroless write them", () => {
     await user.delete(id);
     expect(existsSync("/etc/hearth-test-up")).toBe(false);
     expect(devicesOf(layer)).toEqual(["null"]);
-    const path = `/api/oci/images/save?reference=${encodeURIComponent(reference)}`;
-    const saved = await fetch(`${daemon.url}${path}`, { headers: { "x-api-key": KEY } });
-    expect([saved.status, (await saved.arrayBuffer()).byteLength > layer.length / 10]).toEqual([200, true]);
+    expect((await images.save(reference)).status).toBe(200);
+  });
+
+  it.each<[string, (content: Buffer) => readonly Buffer[]]>([
+    ["an absolute link", (content) => [file("d/secret", content), symlink("d", place)]],
+    ["a link that leads up", (content) => [file("d/secret", content), symlink("d", `${"../".repeat(12)}${place}`)]],
+    ["a link of a process", (content) => [file("d/secret", content), symlink("d", `/proc/1/root${place}`)]],
+    ["a hard link to such a link", (content) => [symlink("l", place), file("d/secret", content), hardLink("d", "l")]],
+    [
+      "a link to a deeper one",
+      (content) => [file("d/e/secret", content), symlink("l", `${place}/..`), symlink("d", "l"), directory("e")],
+    ],
+    [
+      "a link beside a pipe of its name",
+      (content) => [
+        file("d/secret", content),
+        directory("p"),
+        entry({ name: "p/secret", type: "6" }),
+        symlink("d", "p"),
+      ],
+    ],
+  ])("have no file of this machine in an archive through %s in the place of a directory", async (_what, entries) => {
+    // Equal bytes: nothing but the place from which they are read tells them apart.
+    const content = Buffer.from(`content of ${_what}`);
+    writeFileSync(join(place, "secret"), content);
+    const reference = await images.pulled({ layers: [tar(...entries(content))] });
+    const { status, body } = await images.save(reference);
+    expect([status, JSON.parse(body.toString())]).toMatchObject([
+      400,
+      { error_code: "IMAGE_INVALID", error: expect.stringMatching(/cannot be exported.*is no file of it any more/) },
+    ]);
+    const exports = readdirSync(`${daemon.data_dir}/exports`);
+    expect(exports).toEqual([]);
   });
 
   it.each([

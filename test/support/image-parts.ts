@@ -42,7 +42,7 @@ export function imageParts(
     withLauncher,
   });
   const exports = new ImageExports({
-    buildah,
+    ...{ files, minit: `${directory}/minit`, launcher_socket: `${directory}/launcher.sock` },
     directory: `${directory}/exports`,
     clock: systemClock,
     log,

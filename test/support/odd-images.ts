@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { gzipSync, zstdCompressSync } from "node:zlib";
 import { machinePlatform } from "../../src/oci/platform.ts";
 import type { ContainerUser } from "./containers.ts";
-import type { Daemon } from "./daemon.ts";
+import { type Daemon, KEY } from "./daemon.ts";
 import type { DockerRegistry } from "./docker-registry.ts";
 import { directory, entry, tar } from "./layer-bytes.ts";
 import { descriptorOf, jsonBytes, type MadeImage, OCI_CONFIG, OCI_MANIFEST, sha256 } from "./registry.ts";
@@ -97,6 +97,31 @@ export class OddImages {
     const { status, body } = await this.pull(reference);
     if (status !== 200 || !body.success) throw new Error(`pull answered ${status}: ${JSON.stringify(body)}`);
     return reference;
+  }
+
+  /** The record of an image of the operator. */
+  async shown(reference: string) {
+    const { images } = (await this.#daemon.call("GET", "/api/oci/images")).body;
+    return images.find((image: { reference: string }) => image.reference === reference);
+  }
+
+  /** The archive of an image, or the refusal. */
+  async save(reference: string): Promise<{ readonly status: number; readonly body: Buffer }> {
+    const path = `/api/oci/images/save?reference=${encodeURIComponent(reference)}`;
+    const answer = await fetch(`${this.#daemon.url}${path}`, { headers: { "x-api-key": KEY } });
+    return { status: answer.status, body: Buffer.from(await answer.arrayBuffer()) };
+  }
+
+  async load(archive: Buffer, reference: string) {
+    const path = `/api/oci/images/load?reference=${encodeURIComponent(reference)}`;
+    const headers = { "x-api-key": KEY, "content-type": "application/x-tar" };
+    const answer = await fetch(`${this.#daemon.url}${path}`, {
+      method: "POST",
+      headers,
+      body: new Uint8Array(archive),
+    });
+    // biome-ignore lint/suspicious/noExplicitAny: a record or a refusal.
+    return { status: answer.status, body: (await answer.json()) as any };
   }
 
   /** Creates a container of a pulled image. Returns its id. */

@@ -104,6 +104,7 @@ export class EngineHost {
   #storage: StoragePool | null = null;
   #filters: Filters | null = null;
   #threads: Piscina | null = null;
+  readonly #exports: ImageExports;
   #compiled_count = 0;
   #isEnding = false;
   readonly #ending = Promise.withResolvers<void>();
@@ -173,8 +174,8 @@ export class EngineHost {
       log,
       withLauncher,
     });
-    const exports = new ImageExports({
-      buildah: options.buildah,
+    this.#exports = new ImageExports({
+      ...{ files, minit, launcher_socket: this.#socket },
       directory: `${config.data_dir}/exports`,
       clock,
       log,
@@ -184,7 +185,7 @@ export class EngineHost {
       images: this.#store,
       files,
       pulls,
-      exports,
+      exports: this.#exports,
       log,
       references_max: LIMITS.image_references_max,
       scratch: `${config.data_dir}/scratch`,
@@ -464,7 +465,7 @@ export class EngineHost {
   }
 
   async endThreads(): Promise<void> {
-    await this.#threads?.destroy();
+    await Promise.all([this.#threads?.destroy(), this.#exports.close()]);
   }
 
   /** Takes the launcher down, and what is left of this daemon in memory unless containers live on in it. */

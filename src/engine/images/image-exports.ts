@@ -1,42 +1,39 @@
 /**
- * Exports: buildah writes the layers of an image, compressed, into a directory of the data disk. Nothing of it reaches a network.
+ * Exports: threads write the layers of an image, compressed, into a directory of the data disk. Nothing of it reaches a network.
+ * buildah would open files of layers by paths that links of the layer lead to files of this machine: layer-thread.ts reads them as the
+ * layer's own.
  *
- * E1. Each export has a directory, made before buildah starts and removed at its release. The next boot kills what works for one
- *     that an earlier process left, and removes it.
+ * E1. Each export has a directory, made before its first layer and removed at its release. The next boot removes those that an
+ *     earlier process left: its threads and helpers ended with it.
  * E2. An export reserves what its layers may take until it is released. Without room for that beside the reserve of the disk it
  *     is refused, so exports together never fill the disk.
  * E3. The configuration leaves as it is stored, so the image keeps its id. Compression may give a layer another digest than
  *     its registry had; the same image gives the same digests each time.
  */
-import { mkdir, mkdtemp, readdir, readFile, rm, stat, statfs, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm, statfs } from "node:fs/promises";
 import { join } from "node:path";
+import { Piscina } from "piscina";
 import type { Clock } from "../../base/clock.ts";
 import { Semaphore } from "../../base/concurrency.ts";
 import { AppError, errorText } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
-import { ENVIRONMENT, type LauncherClient, type SpawnResult } from "../launcher/launcher.ts";
+import type { LauncherClient } from "../launcher/launcher.ts";
 import type { ExportedImage, ExportedLayer, ImageExport } from "../ports/images.ts";
-import { killCommands, runKillable } from "./killable-commands.ts";
+import type { LayerExportAnswer, LayerExportTask } from "./layer-thread.ts";
+import type { LayerPlace, StoreFiles } from "./store-files.ts";
 
 const ID = /^[0-9a-f]{64}$/;
-const DIGEST = /^sha256:([0-9a-f]{64})$/;
-const GZIP = /[+.]gzip$/;
-/** The image was accepted when it came into the store. */
-const POLICY = '{"default":[{"type":"insecureAcceptAnything"}]}';
 /** Growth of bytes that compression cannot compress, with files beside the layers. */
 const GROWTH = 1.01;
 const MARGIN_BYTES = 16 * 1024 * 1024;
 
-interface ExportedManifest {
-  readonly config?: { readonly digest?: string };
-  readonly layers?: readonly { readonly digest: string; readonly mediaType?: string }[];
-}
-
 export interface ImageExportsOptions {
-  /** buildah with its global flags. */
-  readonly buildah: readonly string[];
+  readonly files: Pick<StoreFiles, "storedLayers" | "config">;
+  /** The compiled helper, and the socket of the launcher that starts it. */
+  readonly minit: string;
+  readonly launcher_socket: string;
   /** A directory of its own, on a disk. */
   readonly directory: string;
   readonly clock: Clock;
@@ -52,9 +49,22 @@ export class ImageExports {
   /** E2. */
   #reserved_bytes = 0;
   #cleared: Promise<void> | null = null;
+  readonly #threads: Piscina<LayerExportTask, LayerExportAnswer>;
 
   constructor(options: ImageExportsOptions) {
     this.#options = options;
+    this.#threads = new Piscina({
+      filename: new URL("./layer-thread.ts", import.meta.url).href,
+      name: "writeLayer",
+      minThreads: 0,
+      maxThreads: LIMITS.image_exports_at_once,
+      idleTimeout: LIMITS.layer_thread_idle_ms,
+      maxQueue: LIMITS.image_exports_at_once,
+      resourceLimits: { maxOldGenerationSizeMb: LIMITS.layer_thread_heap_mb },
+      recordTiming: false,
+    });
+    const { log } = options;
+    this.#threads.on("error", (error) => log.error("a thread that writes layers exited", { error: errorText(error) }));
   }
 
   /** Clears up after exports of an earlier process, once. Never rejects: what is left is found at the next boot. */
@@ -85,9 +95,9 @@ export class ImageExports {
     try {
       held.directory = await this.#make();
       failpoint("images.export.made");
-      await this.#run(of, held.directory);
+      const written = await this.#write(of, held.directory);
       failpoint("images.export.written");
-      return { ...(await this.#read(of, held.directory)), release };
+      return { ...written, release };
     } catch (error) {
       await release();
       throw error;
@@ -120,39 +130,60 @@ export class ImageExports {
 
   async #make(): Promise<string> {
     const directory = await mkdtemp(join(this.#options.directory, "export-"));
-    await mkdir(join(directory, "tmp"));
-    await writeFile(join(directory, "policy.json"), POLICY);
     return directory;
   }
 
-  async #run(of: ImageExport, directory: string): Promise<void> {
-    const { buildah, clock, withLauncher } = this.#options;
-    const { id, timeout_ms, signal } = of;
-    const policy = ["--signature-policy", join(directory, "policy.json")];
-    const argv = [...buildah, "push", "--quiet", ...policy, "--", id, `dir:${join(directory, "image")}`];
-    const environment = [...ENVIRONMENT, `TMPDIR=${join(directory, "tmp")}`];
-    const result = await withLauncher(async (launcher) => {
-      // Files of an attempt whose launcher died.
-      await rm(join(directory, "image"), { recursive: true, force: true });
-      return runKillable(launcher, { argv, timeout_ms, environment }, { clock, directory, signal });
-    });
-    signal.throwIfAborted();
-    if (result.exit_code !== 0 || result.timed_out || result.spawn_failed) throw failureOf(of, result);
+  async #write(of: ImageExport, directory: string): Promise<Pick<ExportedImage, "config" | "layers">> {
+    const { files, clock } = this.#options;
+    const late = new AbortController();
+    const cancel = clock.after(of.timeout_ms, () => late.abort(tooLate(of)));
+    const signal = AbortSignal.any([of.signal, late.signal]);
+    try {
+      const places = await files.storedLayers(of.id);
+      // Docker's version 1 has no configuration.
+      const config = Buffer.from(
+        await files.config(of.id).catch((cause: unknown) => {
+          throw cause instanceof AppError ? cause : unusable(of.id, "its manifest has an old format");
+        }),
+      );
+      const layers: ExportedLayer[] = [];
+      for (const [number, place] of places.entries()) {
+        layers.push(await this.#layer(of.id, place, { path: join(directory, `layer-${number}`), signal }));
+      }
+      return { config, layers };
+    } finally {
+      cancel();
+    }
   }
 
-  async #read({ id }: ImageExport, directory: string): Promise<Pick<ExportedImage, "config" | "layers">> {
-    const own = (name: string) => join(directory, "image", name);
-    const manifest = JSON.parse(await readFile(own("manifest.json"), "utf8")) as ExportedManifest;
-    const layers = await Promise.all(
-      (manifest.layers ?? []).map(async ({ digest, mediaType = "" }): Promise<ExportedLayer> => {
-        const [, name = ""] = DIGEST.exec(digest) ?? [];
-        if (name === "" || !GZIP.test(mediaType)) throw unusable(id);
-        return { digest, size_bytes: (await stat(own(name))).size, path: own(name) };
-      }),
-    );
-    // Docker's version 1 has no configuration.
-    if (manifest.config?.digest !== `sha256:${id}`) throw unusable(id);
-    return { config: await readFile(own(id)), layers };
+  async #layer(
+    id: string,
+    { directory, split, diff_id }: LayerPlace,
+    { path, signal }: { readonly path: string; readonly signal: AbortSignal },
+  ): Promise<ExportedLayer> {
+    const { minit, launcher_socket, withLauncher } = this.#options;
+    if (diff_id === null) throw unusable(id, "the store does not know the digest of a layer");
+    const written = await withLauncher(async () => {
+      signal.throwIfAborted();
+      // Of an attempt whose launcher died.
+      await rm(path, { force: true });
+      const task = { launcher_socket, minit, directory, split, diff_id, target: path };
+      const answer = await this.#threads.run(task, { signal }).catch((error: unknown) => {
+        signal.throwIfAborted();
+        throw error;
+      });
+      if (!("failure" in answer)) return answer;
+      const { code, message } = answer.failure;
+      if (code === "CAPACITY_FULL")
+        throw new AppError(code, `no disk space for an export of image ${id}`, { retry_after: 60 });
+      throw code === "IMAGE_INVALID" ? unusable(id, `layer ${diff_id}: ${message}`) : new AppError(code, message);
+    });
+    return { ...written, path };
+  }
+
+  /** Ends the threads. Exports that run reject. */
+  async close(): Promise<void> {
+    await this.#threads.destroy();
   }
 
   /** Never rejects: the next boot finds what is left (E1). */
@@ -164,24 +195,17 @@ export class ImageExports {
 
   /** E1. */
   async #clear(): Promise<void> {
-    const { directory, clock } = this.#options;
+    const { directory } = this.#options;
     for (const name of await readdir(directory).catch(() => [])) {
-      await killCommands(clock, join(directory, name));
       await rm(join(directory, name), { recursive: true, force: true });
     }
   }
 }
 
-function unusable(id: string): AppError {
-  return new AppError("IMAGE_INVALID", `image ${id} cannot be exported: its manifest has an old format`);
+function unusable(id: string, why: string): AppError {
+  return new AppError("IMAGE_INVALID", `image ${id} cannot be exported: ${why}`);
 }
 
-function failureOf({ id, timeout_ms }: ImageExport, result: SpawnResult): AppError {
-  const text = result.stderr.trim();
-  if (result.timed_out) return new AppError("TIMEOUT", `export of image ${id} did not end within ${timeout_ms} ms`);
-  if (/image not known|layer not known/.test(text)) return new AppError("NOT_FOUND", `image not in the store: ${id}`);
-  if (/no space left on device|disk quota exceeded/i.test(text))
-    return new AppError("CAPACITY_FULL", `no disk space for an export of image ${id}`, { retry_after: 60 });
-  const last = text.split("\n").at(-1)?.slice(-1_000) ?? "";
-  return new AppError("INTERNAL", `buildah could not export image ${id}: ${last}`);
+function tooLate({ id, timeout_ms }: ImageExport): AppError {
+  return new AppError("TIMEOUT", `export of image ${id} did not end within ${timeout_ms} ms`);
 }

@@ -33,6 +33,15 @@ export interface ContainerRow {
   readonly layer: string;
 }
 
+export interface LayerPlace {
+  /** Its files. */
+  readonly directory: string;
+  /** The record of its tar: layer-split.ts. */
+  readonly split: string;
+  /** Digest of its tar; null: the store does not know it. */
+  readonly diff_id: string | null;
+}
+
 interface ManifestLayer {
   readonly digest: string;
   readonly size: number;
@@ -65,7 +74,7 @@ export class StoreFiles {
   /** Returns the row of an image by its id. Rejects with NOT_FOUND. */
   async image(id: string): Promise<ImageRow> {
     const row = ID.test(id) ? (await this.images()).find((image) => image.id === id) : undefined;
-    if (row === undefined) throw new AppError("NOT_FOUND", `image not in the store: ${id.slice(0, 64)}`);
+    if (row === undefined) throw missing(id);
     return row;
   }
 
@@ -80,6 +89,19 @@ export class StoreFiles {
     const chain = chainOf(await this.layers(), layer);
     const isWhole = chain[0]?.parent === undefined && chain.every(({ flags }) => flags?.incomplete !== true);
     return isWhole ? chain.toReversed().map(({ id }) => join(this.#root, "overlay", id, "diff")) : [];
+  }
+
+  /** Returns where the layers of an image lie, the lowest first. Rejects with NOT_FOUND for an image or a layer that the store lacks. */
+  async storedLayers(id: string): Promise<readonly LayerPlace[]> {
+    const { layer } = await this.image(id);
+    const chain = chainOf(await this.layers(), layer);
+    const isWhole = chain[0]?.parent === undefined && chain.every(({ flags }) => flags?.incomplete !== true);
+    if (!isWhole || (layer !== undefined && chain.length === 0)) throw missing(id);
+    return chain.map((row) => ({
+      directory: join(this.#root, "overlay", row.id, "diff"),
+      split: join(this.#root, "overlay-layers", `${row.id}.tar-split.gz`),
+      diff_id: row["diff-digest"] ?? null,
+    }));
   }
 
   /** Rejects with NOT_FOUND. */
@@ -127,6 +149,10 @@ export class StoreFiles {
       `${key === MANIFEST ? "manifest" : "configuration"} of image ${id} too large: ${bytes.length} bytes (limit ${LIMITS.image_document_bytes_max} bytes)`,
     );
   }
+}
+
+function missing(id: string): AppError {
+  return new AppError("NOT_FOUND", `image not in the store: ${id.slice(0, 64)}`);
 }
 
 /** Names of files by their keys, as containers/storage has them (`makeBigDataBaseName`). */
