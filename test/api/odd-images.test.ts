@@ -121,6 +121,27 @@ describe("layers with names as kaniko, ko and distroless write them", () => {
     expect((await images.save(reference)).status).toBe(200);
   });
 
+  it("run, and are saved and loaded again with the same content: entries below absolute and ascending links", async () => {
+    const layer = tar(
+      ...["usr", "usr/lib", "run", "var", "etc"].map(directory),
+      ...[symlink("lib", "/usr/lib"), file("lib/below"), symlink("var/run", "/run"), file("var/run/pid")],
+      ...[symlink("var/up", "../../../usr/../etc"), file("var/up/hearth-test-up"), hardLink("hard", "var/run/pid")],
+      ...[symlink("chain", "lib"), file("chain/of-links"), symlink("out", place), file("var/run/.wh.gone", "")],
+    );
+    const reference = await images.pulled({ layers: [layer] });
+    const before = await images.shown(reference);
+    const archive = await images.save(reference);
+    const again = await images.load(archive.body, "again:1");
+    expect([archive.status, again.status, again.body.image.id]).toEqual([200, 200, before.id]);
+    const id = await images.container("again:1");
+    const paths = ["/usr/lib/below", "/run/pid", "/hard", "/etc/hearth-test-up", "/usr/lib/of-links"];
+    expect(await images.look(id, ...paths.map((path) => `read:${path}`))).toEqual([
+      ...["lib/below", "var/run/pid", "var/run/pid", "var/up/hearth-test-up", "chain/of-links"],
+    ]);
+    await user.delete(id);
+    expect([existsSync("/usr/lib/below"), existsSync("/run/pid")]).toEqual([false, false]);
+  });
+
   it.each<[string, (content: Buffer) => readonly Buffer[]]>([
     ["an absolute link", (content) => [file("d/secret", content), symlink("d", place)]],
     ["a link that leads up", (content) => [file("d/secret", content), symlink("d", `${"../".repeat(12)}${place}`)]],

@@ -34,6 +34,10 @@ const COMPLETE = /^[\w.-]+(:\d+)?(\/[\w.-]+)+(:[\w.-]+|@sha256:[0-9a-f]{64})$/;
 const ID = /^[0-9a-f]{64}$/;
 /** Errors of buildah if another image was removed meanwhile with layers that this one was to share. */
 const LOST_LAYER = /(?:layer|image) not known/;
+/** Errors of a layer whose tar cannot be unpacked as it is, in a chroot of its own: a path leads through no directory, or is there twice. */
+const NOT_UNPACKED =
+  /layer with blob "(sha256:[0-9a-f]{64})": processing tar file\((.*(?:no such file or directory|not a directory|is a directory|file exists|too many levels of symbolic links|file name too long))\)/;
+const TWICE = /layer with blob "(sha256:[0-9a-f]{64})": .*duplicates of file paths not supported/;
 /** A killed pull holds its lock for a moment after it is gone from the list of processes. */
 const LOCK_WAIT_SECONDS = 1;
 /** Exit status of flock if the lock is taken. */
@@ -294,5 +298,7 @@ function failureOf({ reference, timeout_ms }: ImagePull, result: SpawnResult): A
     return new AppError("CAPACITY_FULL", `no disk space for the image ${reference}`);
   if (/is rejected by policy|[Ss]ource image rejected/.test(text))
     return new AppError("FORBIDDEN", `image rejected by the signature policy of this node: ${reference}`);
+  const [, layer = "", why = "it has a path twice"] = NOT_UNPACKED.exec(text) ?? TWICE.exec(text) ?? [];
+  if (layer !== "") return new AppError("IMAGE_INVALID", `layer ${layer} cannot be unpacked: ${why.slice(0, 500)}`);
   return new AppError("INTERNAL", `buildah could not pull ${reference}: ${last}`, { retryable: LOST_LAYER.test(text) });
 }

@@ -4,10 +4,10 @@
  * refusal names the entry.
  *
  * E1 No path has ".." or is longer than a path can be. A leading slash stands for the root of the image, and `/` alone is the root.
- * E2 An entry may lie below a symbolic link of its layer, and a hard link may lead through one, if the link is relative and stays below
- *    the root. buildah unpacks in a chroot, where any link stays inside, but it exports a layer without one: through an absolute link
- *    it would read files of this machine. For the same reason a link that was passed stays. A path below a link of an earlier layer
- *    becomes a directory of this layer.
+ * E2 An entry may lie below a symbolic link of its layer, and a hard link may lead through one. Whoever reads the layer follows it as
+ *    buildah did, which unpacks in a chroot: an absolute target begins at the root of the layer, and `..` does not leave it. A link
+ *    that was passed stays, so that what lies below it is found again under its name. A path below a link of an earlier layer becomes
+ *    a directory of this layer.
  * E3 A hard link leads to a path of the layer.
  * E4 Overlayfs stores deletions as character devices 0:0, and redirections as attributes `overlay`. Layers say deletions with
  *    `.wh.` names; a raw device or attribute would let one layer show files of another, or of no layer.
@@ -162,15 +162,9 @@ export class LayerEntries {
         continue;
       }
       if (++links_count > LINKS_MAX) throw refused(name, `lies below too many symbolic links (limit ${LINKS_MAX})`);
-      const parts = partsOf(link.target);
-      if (link.target.startsWith("/") || leavesRoot(at.length, parts)) {
-        throw refused(
-          name,
-          `lies below the symbolic link ${shownName(path)}, which leads out: ${shownName(link.target)}`,
-        );
-      }
       link.isPassed = true;
-      for (const one of parts.reverse()) rest.push(one);
+      if (link.target.startsWith("/")) at.length = 0;
+      for (const one of partsOf(link.target).reverse()) rest.push(one);
     }
     return at.at(-1) ?? "";
   }
@@ -214,16 +208,6 @@ export class LayerEntries {
     const wrong = attributes.find((attribute) => OVERLAY_ATTRIBUTE.test(decoded(attribute)));
     if (wrong !== undefined) throw refused(name, `has an attribute of overlayfs: ${shownName(wrong)}`);
   }
-}
-
-/** True if a path from a directory of this depth passes the root's parent. */
-function leavesRoot(depth: number, parts: readonly string[]): boolean {
-  let left = depth;
-  for (const part of parts) {
-    left += part === ".." ? -1 : 1;
-    if (left < 0) return true;
-  }
-  return false;
 }
 
 function decoded(attribute: string): string {
