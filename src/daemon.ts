@@ -12,6 +12,8 @@ import { InstallationError } from "./installation/installation-error.js";
 /** Exit codes: those of sysexits.h for a wrong setting and for an end that was not whole, 1 for anything else. */
 const EXIT_USAGE = 64;
 const EXIT_FORCED = 70;
+/** That of most logins. Under a narrower one, as hardened machines have it, users of containers could not read their files. */
+const FILES_UMASK = 0o022;
 /** Ctrl-C under `npm start` comes twice, from the terminal and from npm: so close together it counts once. */
 const SIGNAL_REPEAT_MS = 1_000;
 /** The drain, and as long again to take everything down. */
@@ -53,6 +55,8 @@ async function main(): Promise<void> {
     process.stdout.write(`npm start -- [flags]\n\n${settingsText()}`);
     return;
   }
+  // What users of containers read, as /etc/hosts and programs of runtimes, has modes of its own, and what they must not see too.
+  process.umask(FILES_UMASK);
   // A reader of our output that goes away (`| head`) must not take the daemon along, least of all while it cleans up.
   for (const stream of [process.stdout, process.stderr]) stream.on("error", () => {});
   const config = readConfig(process.env, process.argv.slice(2));

@@ -80,6 +80,8 @@ function explain(error, interrupted) {
 export async function main(mode, args) {
   const progress = args.includes("--progress=json") ? new JsonProgress(process.stdout) : new Progress(process.stderr);
   const commands = new Commands((line) => progress.detail(line));
+  // Users of containers read the files of images and of the helper, under a narrower umask of the machine too.
+  process.umask(0o022);
   try {
     if (mode !== "start" && mode !== "test" && mode !== "heavy" && mode !== "profile")
       throw new InstallationError(USAGE);

@@ -47,6 +47,22 @@ describe("a first start", () => {
     expect([(await list()).status, daemon.output.includes(key)]).toEqual([200, false]);
   });
 
+  it("under a umask that hides files lets users of containers and handlers read theirs", async () => {
+    const daemon = make();
+    daemon.umask = "077";
+    const proxy = { HEARTH_BUILD_PROXY: "http://10.1.2.3:3128" };
+    await daemon.start({ ...cells, ...proxy });
+    const containers = new ContainerUser(daemon);
+    const { container_id: id } = await containers.create({ name: "box", command: ["sleep", "1000"] });
+    const files = "/etc/resolv.conf /dev/hearth/environment";
+    const read = `cat /etc/hosts /etc/hostname ${files} > /dev/null`;
+    const found = await containers.exec(id, ["sh", "-c", read], { user: "nobody" });
+    expect(found).toMatchObject({ stderr: "", exit_code: 0 });
+    await daemon.deploy({ name: "reads", handler: `cat ${files} > /dev/null && echo read` });
+    expect(await daemon.invoke("reads")).toMatchObject({ status: "success", stdout: "read\n" });
+    expect((await daemon.call("DELETE", `/api/containers/${id}`)).status).toBe(200);
+  });
+
   it("that was cut short while it kept its secrets makes them again", async () => {
     const daemon = make();
     for (const name of ["key", "token-secret"]) writeFileSync(`${daemon.data_dir}/${name}`, "");

@@ -114,6 +114,8 @@ export class Daemon {
   readonly subnet = ownSubnet();
   url = "";
   output = "";
+  /** Of the process that starts the daemon, octal; null: that of the test. */
+  umask: string | null = null;
   #child: ChildProcess | null = null;
   #port = 0;
   #services_port = 0;
@@ -157,6 +159,11 @@ export class Daemon {
     return this;
   }
 
+  #command(): string[] {
+    const argv = [NODE_PATH, ...START_FLAGS, "src/main.js"];
+    return this.umask === null ? argv : ["sh", "-c", `umask ${this.umask} && exec "$@"`, "sh", ...argv];
+  }
+
   /** Starts the daemon's process and does not wait for it. */
   async launch(settings: Readonly<Record<string, string>> = {}): Promise<ChildProcess> {
     const { image_dir, data_dir } = readDirectories(process.env, []);
@@ -169,7 +176,8 @@ export class Daemon {
     // The default is the next port, which a client's connection may have.
     if (this.#services_port === 0) this.#services_port = await freePort();
     this.url = `http://127.0.0.1:${this.#port}`;
-    const child = spawn(NODE_PATH, [...START_FLAGS, "src/main.js"], {
+    const [file = "", ...argv] = this.#command();
+    const child = spawn(file, argv, {
       cwd: PROJECT_DIR,
       stdio: ["ignore", "pipe", "pipe"],
       env: {
