@@ -45,6 +45,8 @@ export interface Runtime {
   readonly foreign: ForeignImage;
   /** Directory of this checkout. Instances see a copy of its files, read-only at RUNTIME_INSIDE; null: none. */
   readonly directory: string | null;
+  /** Programs of this machine by the names that their copies beside these files have. Absent: none. */
+  readonly programs?: Readonly<Record<string, string>>;
   readonly serving: Serving;
   /** True if requests choose how the process takes calls (`protocol`). */
   readonly hasProtocol: boolean;

@@ -66,6 +66,22 @@ describe("a code cache", () => {
     for (const { process } of [first, next]) expect(readdirSync(process.resident.directory)).toEqual([]);
   });
 
+  it("spares the next process the compiler of decorators", async () => {
+    const noted = "const noted = (value: unknown, context: DecoratorContext) => value;\n";
+    const files = { "index.ts": `${noted}@noted class A {}\nexport const handler = (n: number): number => 2 * n;\n` };
+    const code = mkdtempSync(join(tmpdir(), "code-"));
+    const first = await bind(MAKES, NO_CACHE, code, files);
+    const without = (argv: readonly string[]) => argv.map((word) => (word.endsWith("/esbuild") ? "/missing" : word));
+    for (const [cache, status] of [
+      [first.made, STATUS.returned],
+      [NO_CACHE, STATUS.not_loaded],
+    ] as const) {
+      const process = await NodejsProcess.start(files, { handler: "index.ts" }, without, cache, code);
+      started.push(process);
+      expect((await process.bound).status).toBe(status);
+    }
+  });
+
   it("of another source is not used", async () => {
     const code = mkdtempSync(join(tmpdir(), "code-"));
     const { made } = await bind(MAKES, NO_CACHE, code);

@@ -15,7 +15,12 @@ const FLAGS = ["--max-old-space-size=16384", "--max-semi-space-size=4"];
 /** Directories that cleanup empties. */
 const SCRATCH = ["/tmp", "/dev/shm"];
 
-const ARGUMENTS = [...FLAGS, `${RUNTIME_INSIDE}/main.mjs`, CODE_INSIDE, ...SCRATCH];
+/** The compiler of TypeScript with decorators, for this machine's processor: one static program. */
+const COMPILER = "esbuild";
+const COMPILER_PATH = new URL(`../../node_modules/@esbuild/linux-${process.arch}/bin/esbuild`, import.meta.url)
+  .pathname;
+
+const ARGUMENTS = [...FLAGS, `${RUNTIME_INSIDE}/main.mjs`, CODE_INSIDE, `${RUNTIME_INSIDE}/${COMPILER}`, ...SCRATCH];
 /** Path of Node in the profile, and in instances of other images. */
 const NODE = "/usr/local/bin/node";
 const FOREIGN_NODE = "/dev/node";
@@ -41,6 +46,7 @@ export const nodejs: Runtime = {
     files: { [FOREIGN_NODE]: NODE },
   },
   directory: new URL("inside", import.meta.url).pathname,
+  programs: { [COMPILER]: COMPILER_PATH },
   hasProtocol: false,
   needsCode: true,
   hasCodeCache: (handler, code_size_bytes) => TYPESCRIPT.test(handler) || code_size_bytes >= CACHED_CODE_BYTES_MIN,

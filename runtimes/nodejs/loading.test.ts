@@ -210,3 +210,117 @@ class Pair { constructor(private readonly one: number, public two = 2) {} get su
     expect(resultOf(bound).message).toMatch(/\(index\.ts, line 4\)$/);
   });
 });
+
+describe("TypeScript with decorators", () => {
+  const STANDARD = `enum Color { Red = 3 }
+function logged(method: (...args: number[]) => unknown, context: ClassMethodDecoratorContext) {
+  return function (this: unknown, ...args: number[]) { return [context.kind, String(context.name), method.apply(this, args)]; };
+}
+const named = (name: string) => (target: object, context: ClassDecoratorContext) => void Object.assign(target, { label: name + context.kind });
+
+@named("a ")
+class Sum {
+  constructor(private readonly one: number = 1) {}
+  @logged sum(two: number): number { return this.one + two + Color.Red; }
+
+  fail(): never {
+    throw new Error("no");
+  }
+}
+`;
+  const LEGACY = `const seen: unknown[] = [];
+const noted = (target: object, key: string, descriptor: PropertyDescriptor) => void seen.push(["method", key, typeof descriptor.value]);
+const injected = (target: object, key: string, index: number) => void seen.push(["parameter", key, index]);
+@((target: Function) => void seen.push(["class", target.name]))
+class Service {
+  @noted run(first: string, @injected second: string) { return first + second; }
+}
+`;
+  const EXPERIMENTAL = '{ // as tsc reads it\n "compilerOptions": { "experimentalDecorators": true, }, }';
+  const sum = ["a class", ["method", "sum", 6]];
+  const service = [
+    "ab",
+    [
+      ["parameter", "run", 1],
+      ["method", "run", "function"],
+      ["class", "Service"],
+    ],
+  ];
+  const ends = { sum: "[(Sum as any).label, new Sum().sum(2)]", service: 'new Service().run("a", "b"), seen' };
+
+  it.each([
+    ["index.ts", `${STANDARD}export const handler = () => ${ends.sum};`, {}, sum],
+    ["index.mts", `import "./unused.mts";\n${STANDARD}export default () => ${ends.sum};`, { "unused.mts": "" }, sum],
+    ["index.cts", `${STANDARD}exports.handler = () => ${ends.sum};`, {}, sum],
+    [
+      "index.ts",
+      `${STANDARD}export const handler = () => ${ends.sum};`,
+      { "package.json": '{"type":"commonjs"}' },
+      sum,
+    ],
+    [
+      "src/index.ts",
+      `${LEGACY}export const handler = () => [${ends.service}];`,
+      { "tsconfig.json": EXPERIMENTAL },
+      service,
+    ],
+    [
+      "index.ts",
+      `import { Service, seen } from "./lib/service.ts"; export const handler = () => [${ends.service}];`,
+      {
+        "lib/service.ts": `${LEGACY}export { Service, seen };`,
+        "tsconfig.json": '{"extends": "./base.json"}',
+        "base.json": EXPERIMENTAL,
+      },
+      service,
+    ],
+  ])("is compiled: %s %#", async (file, code, more, result) => {
+    const process = await start({ [file]: code, ...more } as Record<string, string>, { handler: file });
+    const bound = await process.bound;
+    expect([bound.status, bound.stderr]).toEqual([STATUS.returned, ""]);
+    expect(resultOf(await process.call())).toEqual(result);
+  });
+
+  it("names places of the source", async () => {
+    const code = `${STANDARD}export const handler = () => new Sum().fail();`;
+    const process = await start({ "src/index.ts": code }, { handler: "src/index.ts" });
+    expect((await process.call()).stderr).toMatch(
+      /at Sum\.fail \(.*\/src\/index\.ts:13:11\)\n\s+at handler \(.*index\.ts:16:/,
+    );
+  });
+
+  it("with a syntax error names its place", async () => {
+    const process = await start({ "index.ts": `${STANDARD}export const handler = ( => 1;` }, { handler: "index.ts" });
+    const bound = await process.bound;
+    expect([bound.status, resultOf(bound).type]).toEqual([STATUS.not_loaded, "SyntaxError"]);
+    expect(resultOf(bound).message).toBe('Unexpected "=>" (index.ts, line 16)');
+    expect(bound.stderr).toContain("index.ts:16\nexport const handler = ( => 1;\n");
+  });
+
+  it("is refused where its tsconfig.json asks for metadata of types", async () => {
+    const config = '{"compilerOptions":{"experimentalDecorators":true,"emitDecoratorMetadata":true}}';
+    const files = { "tsconfig.json": '{"extends": ["./base"]}', "base.json": config };
+    const own = await start({ ...files, "index.ts": `${LEGACY}export const handler = 1;` }, { handler: "index.ts" });
+    expect(resultOf(await own.bound)).toMatchObject({
+      type: "DecoratorMetadataNotSupported",
+      message: expect.stringMatching(/\/base\.json sets emitDecoratorMetadata.*\/index\.ts has decorators/),
+    });
+    // A file without decorators needs none, nor does an option in a comment ask for it.
+    const plain = { ...files, "index.ts": "export const handler = (): number => 1;" };
+    expect(resultOf(await (await start(plain, { handler: "index.ts" })).call())).toBe(1);
+    const noted = { "tsconfig.json": `// "emitDecoratorMetadata": true\n${EXPERIMENTAL}` };
+    const code = `${LEGACY}export const handler = () => 1;`;
+    expect(resultOf(await (await start({ ...noted, "index.ts": code }, { handler: "index.ts" })).call())).toBe(1);
+  });
+
+  it.each(["/**\n * @param a {@link b}\n */", 'const mail = "a, @b"; const css = `\n@media print {}`;'])(
+    "is not needed to serve: %j",
+    async (text) => {
+      const process = await start(
+        { "index.ts": `${text}\nexport const handler = (n: number): number => n;` },
+        { handler: "index.ts" },
+      );
+      expect(resultOf(await process.call("7"))).toBe(7);
+    },
+  );
+});

@@ -113,8 +113,8 @@ export class Classes {
     const { runtimes, imageOf } = options;
     this.#options = options;
     this.#files = new Map(
-      [...runtimes.values()].flatMap(({ name, directory }) =>
-        directory === null ? [] : [[name, this.#install(name, directory)]],
+      [...runtimes.values()].flatMap(({ name, directory, programs }) =>
+        directory === null ? [] : [[name, this.#install(name, directory, programs)]],
       ),
     );
     this.#by_runtime = new Map(
@@ -203,12 +203,12 @@ export class Classes {
     return this.#by_key.get(key)?.class ?? null;
   }
 
-  #install(name: string, directory: string): RuntimeFiles {
+  #install(name: string, directory: string, programs: Runtime["programs"]): RuntimeFiles {
     const { runtimes_directory, compiled, log } = this.#options;
     const more = compiled.get(name);
     const hasMore = more !== undefined && existsSync(more);
     if (more !== undefined && !hasMore) log.warn("cells compile their runtime: run set-up", { runtime: name });
-    return installRuntimeFiles(name, hasMore ? [directory, more] : [directory], runtimes_directory);
+    return installRuntimeFiles(name, hasMore ? [directory, more] : [directory], runtimes_directory, programs);
   }
 
   #classOf(runtime: Runtime, image: string): InstanceClass {

@@ -128,6 +128,33 @@ describe("a variable that is read when a process starts", () => {
   });
 });
 
+describe("decorators of TypeScript", () => {
+  const code = `
+const twice = (method: (n: number) => number) => function (this: unknown, n: number) { return 2 * method.call(this, n); };
+class Sum { @twice one(n: number): number { if (n < 0) throw new RangeError("negative"); return n + 1; } }
+export const handler = (n: number): number => new Sum().one(n);
+`;
+
+  it("are compiled in the instance, in a second one too, and stacks show lines of the source", async () => {
+    const fields = { runtime: "nodejs", handler: "index.ts", instance_calls_max: 1 };
+    await user.deploy("decorated", { "index.ts": code }, fields);
+    const first = await user.invoke("decorated", 1);
+    const second = await user.invoke("decorated", 2);
+    expect([first.result, second.result]).toEqual([4, 6]);
+    expect(second.instance_nonce).not.toBe(first.instance_nonce);
+    const failed = await user.invoke("decorated", -1);
+    expect(failed.error_message).toBe("RangeError: negative");
+    expect(failed.stderr).toMatch(/at Sum\.one \(.*\/function\/index\.ts:3:\d+\)/);
+  });
+
+  it("of a file that cannot be compiled refuse its deployment", async () => {
+    const fields = { runtime: "nodejs", handler: "index.ts" };
+    const { status, body } = await user.tryDeploy("decorated", { "index.ts": `${code}@twice ) 1` }, fields);
+    expect([status, body.error_code]).toEqual([400, "HANDLER_FAILED"]);
+    expect(body.error).toMatch(/SyntaxError: .* \(index\.ts, line 5\)$/);
+  });
+});
+
 describe("the request of a call", () => {
   const WEB = `
 import json

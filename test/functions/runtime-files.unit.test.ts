@@ -46,6 +46,20 @@ describe("the copy of a runtime's files", () => {
     expect([[], ["lib"], ["lib", "deep"]].map((names) => modeOf(path, ...names))).toEqual([0o755, 0o755, 0o755]);
   });
 
+  it("has programs that every user may run, which belong to its digest", () => {
+    const { from, into } = checkout();
+    const program = join(from, "../program");
+    writeFileSync(program, "#!/bin/true\n", { mode: 0o600 });
+    const { digest: bare } = installRuntimeFiles("python3", [from], into);
+    const { path, digest } = installRuntimeFiles("python3", [from], into, { compiler: program });
+    expect([modeOf(path, "compiler"), modeOf(path, "main.py")]).toEqual([0o755, 0o644]);
+    expect([readFileSync(join(path, "compiler"), "utf8"), digest === bare]).toEqual(["#!/bin/true\n", false]);
+    writeFileSync(join(path, "compiler"), "#!/bin");
+    chmodSync(join(path, "compiler"), 0o644);
+    expect(installRuntimeFiles("python3", [from], into, { compiler: program }).digest).toBe(digest);
+    expect([modeOf(path, "compiler"), readFileSync(join(path, "compiler"), "utf8")]).toEqual([0o755, "#!/bin/true\n"]);
+  });
+
   it("is repaired if it was cut or closed, and keeps its digest", () => {
     const { from, into } = checkout();
     const made = installRuntimeFiles("python3", [from], into);

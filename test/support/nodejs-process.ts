@@ -17,9 +17,11 @@ function argvOf(code_directory: string): string[] {
   const words = rest.filter((word) => word !== "/dev/shm").map((word) => word.replace(/^\/tmp$/, "{directory}"));
   return [
     NODE_PATH,
-    ...words.map((word) =>
-      word === CODE_INSIDE ? code_directory : word.replace(RUNTIME_INSIDE, nodejs.directory ?? RUNTIME_INSIDE),
-    ),
+    ...words.map((word) => {
+      const program = nodejs.programs?.[word.slice(RUNTIME_INSIDE.length + 1)];
+      if (word === CODE_INSIDE || program !== undefined) return program ?? code_directory;
+      return word.replace(RUNTIME_INSIDE, nodejs.directory ?? RUNTIME_INSIDE);
+    }),
   ];
 }
 

@@ -79,16 +79,16 @@ async function imported(path, { memory_limit_mb }, code_directory) {
 
 /**
  * Resolves to the handler of a `BindHead`, and a code cache or null. `cache` is that of the bind, `scratch` a directory for
- * temporary files. Rejects with whatever the module throws, or a RuntimeError.
+ * temporary files, `compiler` the path of esbuild. Rejects with whatever the module throws, or a RuntimeError.
  */
-export async function load(head, cache, { code_directory, scratch }) {
+export async function load(head, cache, { code_directory, compiler, scratch }) {
   const [file, name] = head.handler.split("#", 2);
   setEnvironment(head.environment);
   process.title = `hearth ${head.function_name}`;
   process.chdir(head.working_directory);
   const path = resolve(code_directory, file);
   assertFile(path, file);
-  if (TYPESCRIPT.test(file)) compileTypeScript();
+  if (TYPESCRIPT.test(file)) compileTypeScript(compiler);
   const started = startAs(head.environment);
   if (started !== null) await started;
   process.argv = [process.execPath, path];

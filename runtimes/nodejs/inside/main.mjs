@@ -1,6 +1,6 @@
 /**
  * The program in a cell of the runtime nodejs: opens the connection on descriptor 3, takes on a function and serves its
- * calls. Arguments: the directory of the code, then directories that cleanup empties.
+ * calls. Arguments: the directory of the code, the path of esbuild, then directories that cleanup empties.
  */
 import { AsyncLocalStorage } from "node:async_hooks";
 import { Calls } from "./calls.mjs";
@@ -10,9 +10,9 @@ import { limitGrowth } from "./memory.mjs";
 import { Output } from "./output.mjs";
 import { Wire } from "./wire.mjs";
 
-const [, , code_directory = "/function", ...scratch] = process.argv;
+const [, , code_directory = "/function", compiler = "", ...scratch] = process.argv;
 const contexts = new AsyncLocalStorage();
-const calls = new Calls(contexts, { code_directory, scratch: scratch[0] }, (binding) => {
+const calls = new Calls(contexts, { code_directory, compiler, scratch: scratch[0] }, (binding) => {
   if (binding.cleanup) cleanup.start();
   limitGrowth(binding.memory_limit_mb);
 });

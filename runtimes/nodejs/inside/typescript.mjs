@@ -1,10 +1,12 @@
 /**
  * TypeScript that is more than types: enums, namespaces, parameter properties, `import x = require()`. Node removes types alone, so
- * such files are compiled by the compiler that Node itself has, with source maps. Other files are Node's, with its code cache.
+ * such files are compiled by the compiler that Node itself has, with source maps. Files with decorators are esbuild's. Other files are
+ * Node's, with its code cache.
  */
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { compileDecorators, hasDecorators } from "./decorators.mjs";
 
 /** Modules of Node that only versions in TypeScript load. */
 const builtin = (name) => process.getBuiltinModule(name);
@@ -45,12 +47,18 @@ function compile(url, letter, source) {
   }
 }
 
-/** Compiles what modules of a version in TypeScript need, from now on. */
-export function compileTypeScript() {
+/** Compiles what modules of a version in TypeScript need, from now on. `compiler`: path of esbuild. */
+export function compileTypeScript(compiler) {
   const load = (url, context, next) => {
     const letter = FILE.exec(url)?.[1];
     if (letter === undefined) return next(url, context);
-    const source = readFileSync(fileURLToPath(url), "utf8");
+    const path = fileURLToPath(url);
+    const source = readFileSync(path, "utf8");
+    if (hasDecorators(source)) {
+      const format = formatOf(url, letter, source);
+      process.setSourceMapsEnabled(true);
+      return { format, source: compileDecorators({ compiler, path, url, source, format }), shortCircuit: true };
+    }
     if (!MORE_THAN_TYPES.test(source)) return next(url, context);
     try {
       return compile(url, letter, source);
