@@ -17,6 +17,25 @@ describe("a variable that Python reads at its start", () => {
     ["PYTHONUTF8", "1", "sys.flags.utf8_mode", 1],
     ["PYTHONINTMAXSTRDIGITS", "9000", "sys.get_int_max_str_digits()", 9000],
     ["MALLOC_ARENA_MAX", "1", "os.environ['MALLOC_ARENA_MAX']", "1"],
+    ["PYTHONPATH", "/own:/more", "[path for path in sys.path if path in ('/own', '/more')]", ["/own", "/more"]],
+    ["PYTHONDONTWRITEBYTECODE", "1", "sys.dont_write_bytecode", true],
+    ["PYTHONFAULTHANDLER", "1", "__import__('faulthandler').is_enabled()", true],
+    ["PYTHONTRACEMALLOC", "5", "__import__('tracemalloc').get_traceback_limit()", 5],
+    ["PYTHONASYNCIODEBUG", "1", "__import__('asyncio').new_event_loop().get_debug()", true],
+    ["PYTHONBREAKPOINT", "os.getpid", "breakpoint() == os.getpid()", true],
+    ["PYTHONBREAKPOINT", "0", "breakpoint()", null],
+    ["PYTHONDEVMODE", "1", "sys.flags.dev_mode", true],
+    ["PYTHONIOENCODING", "utf-8", "sys.stdout.errors", "backslashreplace"],
+    ["PYTHONIOENCODING", "UTF_8:replace", "sys.stdout.errors", "replace"],
+    ["PYTHONMALLOC", "debug", "sys.flags.isolated", 0],
+    ["TZ", "Asia/Tokyo", "__import__('time').tzname[0]", "JST"],
+    ["LC_ALL", "C.UTF-8", "__import__('locale').setlocale(0)", "C.UTF-8"],
+    ["LANG", "xx_XX.UTF-8", "[__import__('locale').getpreferredencoding(False), sys.flags.isolated]", ["utf-8", 1]],
+    ["LC_CTYPE", "de_DE.ISO-8859-1", "sys.flags.isolated", 0],
+    ["LANG", "de_DE@euro", "sys.flags.isolated", 0],
+    ["SSL_CERT_FILE", "/dev/null", "__import__('ssl').create_default_context().get_ca_certs()", []],
+    ["LD_PRELOAD", "libm.so.6", "'/libm.so.6' in open('/proc/self/maps').read()", true],
+    ["LD_LIBRARY_PATH", "/own", "[os.environ['LD_LIBRARY_PATH'], sys.flags.isolated]", ["/own", 0]],
     ["PYTHONPATH", "/own", "[sys.path.count('/own'), sys.flags.isolated]", [1, 1]],
     ["PYTHON_VERSION", "3.11.2", "sys.flags.isolated", 1],
     ["PYTHONUNBUFFERED", "1", "sys.flags.isolated", 1],
@@ -62,6 +81,18 @@ ${keyword} handler(payload, context):
       }
     },
   );
+
+  it("PYTHONIOENCODING is refused if it is no UTF-8, and says what becomes of characters that have none", async () => {
+    const code = "def handler(payload, context): print('a\\ud800b')";
+    const { bound } = await functions.load(code, { environment: { PATH, PYTHONIOENCODING: "latin-1" } });
+    expect(JSON.parse(String(bound.content))).toEqual({
+      type: "VariableNotSupported",
+      message: "PYTHONIOENCODING has an encoding that output of functions cannot have: latin-1 (expected utf-8)",
+    });
+    expect((await (await loaded(code, { PYTHONIOENCODING: ":replace" })).call()).stdout).toBe("a?b\n");
+    const strict = await (await loaded(code, { PYTHONIOENCODING: "utf-8:strict" })).call();
+    expect(JSON.parse(String(strict.content)).type).toBe("UnicodeEncodeError");
+  });
 
   it("that no start survives fails the bind", async () => {
     const { bound } = await functions.load("def handler(payload, context): pass", {

@@ -114,6 +114,18 @@ describe("a variable that is read when a process starts", () => {
     expect(hashes[0]).toMatch(/^UserWarning: -?\d+$/);
   });
 
+  it.each([
+    ["PYTHONMALLOC", "nothing", "the process of the instance exited with 1: Fatal Python error: .*unknown allocator"],
+    ["PYTHONHASHSEED", "x", "the process of the instance exited with 1: Fatal Python error: .*PYTHONHASHSEED must be"],
+    ["PYTHONHOME", "/nowhere", "the process of the instance exited with 1: [^]*No module named 'encodings'"],
+    ["PYTHONIOENCODING", "latin-1", "VariableNotSupported: PYTHONIOENCODING has an encoding .*: latin-1 "],
+  ])("refuses the deployment of python3 with its reason: %s=%s", async (name, value, reason) => {
+    const fields = { ...PYTHON3, environment: { [name]: value } };
+    const { status, body } = await user.tryDeploy("refused", { "main.py": "def handler(p, c): pass" }, fields);
+    expect([status, body.error_code]).toEqual([400, "HANDLER_FAILED"]);
+    expect(body.error).toMatch(new RegExp(`^cannot load the handler: ${reason}`));
+  });
+
   it("has its effect in nodejs, or its deployment is refused", async () => {
     const files = {
       "index.mjs": "export const handler = () => globalThis.early;",

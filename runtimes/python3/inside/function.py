@@ -4,6 +4,7 @@ import os
 import sys
 from _contextvars import copy_context
 
+from _hearth import output, renewal
 from _hearth.content import Refusal
 
 _COROUTINE = 0x80  # inspect.CO_COROUTINE
@@ -26,6 +27,8 @@ class Function:
             import time
 
             time.tzset()
+        _follow_locale()
+        output.follow(os.environ.get("PYTHONIOENCODING", ""))
         os.chdir(self.head["working_directory"])
         if not sys.stdlib_module_names.isdisjoint(name.removesuffix(".py") for name in os.listdir(self._code)):
             from _hearth import deferred
@@ -71,6 +74,17 @@ class Function:
             if getattr(module, "__file__", None) == os.path.normpath(file):
                 return module
         return _import_file("_handler", file)
+
+
+def _follow_locale():
+    """As an interpreter does at its start. One that the image lacks changes nothing."""
+    if renewal.locale_of(os.environ):
+        import _locale
+
+        try:
+            _locale.setlocale(_locale.LC_CTYPE, "")
+        except _locale.Error:
+            pass
 
 
 def _import_file(name, file):

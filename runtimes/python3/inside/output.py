@@ -3,6 +3,8 @@ import sys
 from _contextvars import ContextVar
 from io import BufferedIOBase, TextIOBase
 
+from _hearth.content import Refusal
+
 CALL = ContextVar("call", default=None)
 
 
@@ -49,7 +51,7 @@ class _Text(TextIOBase):
     def write(self, text):
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        self._wire.log(CALL.get() or self._wire.sole, self._stream, text.encode("utf-8", "backslashreplace"))
+        self._wire.log(CALL.get() or self._wire.sole, self._stream, text.encode("utf-8", self.errors))
         return len(text)
 
     def flush(self):
@@ -67,6 +69,16 @@ class _Text(TextIOBase):
     def close(self):
         """Keeps the stream open: later calls write to it too."""
         self.flush()
+
+
+def follow(setting):
+    """Follows PYTHONIOENCODING, `[encoding][:errors]`. Raises Refusal for an encoding but UTF-8: records are text."""
+    encoding, _, errors = setting.partition(":")
+    if encoding.replace("_", "-").lower() not in ("", "utf-8", "utf8"):
+        message = f"PYTHONIOENCODING has an encoding that output of functions cannot have: {encoding} (expected utf-8)"
+        raise Refusal("VariableNotSupported", message)
+    if errors:
+        sys.stdout.errors = errors
 
 
 def install(wire):

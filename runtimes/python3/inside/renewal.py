@@ -8,14 +8,25 @@ import sys
 
 from _hearth.wire import FD
 
-# `-u`, `-B` and `-X faulthandler` are always on, PYTHONPATH is read when the function is loaded, PYTHONBREAKPOINT when it is used.
-_OTHERS = frozenset(("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONFAULTHANDLER", "PYTHONPATH", "PYTHONBREAKPOINT"))
+# `-u`, `-B` and `-X faulthandler` are always on, PYTHONPATH is read when the function is loaded. `-I` hides PYTHONBREAKPOINT.
+_OTHERS = frozenset(("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONFAULTHANDLER", "PYTHONPATH"))
 _LATER = frozenset(("PYTHON_GIL", "PYTHON_JIT", "PYTHON_COLORS", "PYTHON_CPU_COUNT", "PYTHON_FROZEN_MODULES"))
 _OF_LIBC = ("LD_", "MALLOC_", "GLIBC_TUNABLES")
 
 
 def reads_at_start(environment):
-    return any(map(_is_read, environment))
+    return any(map(_is_read, environment)) or _has_other_encoding(locale_of(environment))
+
+
+def locale_of(environment):
+    """The name of the locale for characters."""
+    return environment.get("LC_ALL") or environment.get("LC_CTYPE") or environment.get("LANG") or ""
+
+
+def _has_other_encoding(locale):
+    """The interpreter of a cell has UTF-8 for files and names, as that of C and of locales with UTF-8."""
+    _, _, encoding = locale.partition("@")[0].partition(".")
+    return "@" in locale or encoding.lower() not in ("", "utf-8", "utf8")
 
 
 def _is_read(name):
