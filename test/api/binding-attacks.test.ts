@@ -1,4 +1,7 @@
-/** Function bindings under attack: loops, floods of one tenant, other tenants, functions that go; and handlers of the runtimes. */
+/**
+ * Function bindings under attack: loops, floods of one tenant, other tenants, functions that go; and handlers of the runtimes, one of
+ * which writes frames of its own.
+ */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { CodeUser, NODEJS, PYTHON3 } from "../support/code.ts";
@@ -41,6 +44,51 @@ const isHandled = (of: CodeUser, inbox: string) =>
     const { last_seq, unread } = await facts(of, inbox);
     return last_seq > 0 && unread === 0;
   });
+
+describe("output that a handler forges for other calls", () => {
+  const FORGER = {
+    "main.py": `import os, struct
+def forge(id): os.write(3, struct.pack("<IBIB", 6 + 7, 0x65, id, 2) + b"forged\\n")
+def handler(payload, context):
+    if payload == "forge":
+        for id in [*range(400), 2**31, 2**32 - 1]: forge(id)
+    return payload
+`,
+  };
+  const INNOCENT = { "main.py": "import sys\ndef handler(payload, context): print(payload, file=sys.stderr)" };
+
+  it("reaches calls of its own instance alone: none of another function, tenant or instance, and no later one", async () => {
+    const invoke = async (of: CodeUser, name: string, payload: unknown) =>
+      (await of.call("POST", `/api/functions/invoke/${name}`, { payload })).body;
+    const stderrs = async (of: CodeUser, id: string): Promise<string[]> =>
+      (await callsOf(of, id)).map(({ stderr }: { stderr: string }) => stderr);
+    const [forger, sibling] = [
+      await user.deploy("forger", FORGER, { ...PYTHON3, max_instances: 1 }),
+      await user.deploy("sibling", INNOCENT, { ...PYTHON3, max_instances: 1 }),
+    ];
+    const victim = await other.deploy("victim", INNOCENT, { ...PYTHON3, max_instances: 1 });
+    const innocent = [
+      [user, "sibling"],
+      [other, "victim"],
+    ] as const;
+    for (let i = 0; i < 5; i++) for (const [of, name] of innocent) await invoke(of, name, "own");
+    const before = await invoke(user, "forger", "before");
+    const forging = invoke(user, "forger", "forge");
+    // Calls of others are in flight meanwhile.
+    await Promise.all(innocent.flatMap(([of, name]) => [1, 2, 3].map(() => invoke(of, name, "own"))));
+    expect(await forging).toMatchObject({ status: "success", result: "forge", instance_nonce: before.instance_nonce });
+    const path = `/api/functions/${forger}/invocations/${before.invocation_id}`;
+    await eventually("it has reached its own earlier call", async () =>
+      (await user.call("GET", path)).body.stderr.includes("forged"),
+    );
+    const after = await invoke(user, "forger", "after");
+    expect([after.stderr, after.instance_nonce]).toEqual(["", before.instance_nonce]);
+    for (const [of, name] of innocent) await invoke(of, name, "own");
+    expect(await stderrs(user, sibling)).toEqual(Array.from({ length: 9 }, () => "own\n"));
+    expect(await stderrs(other, victim)).toEqual(Array.from({ length: 9 }, () => "own\n"));
+    expect((await stderrs(user, forger)).sort()).toEqual(["", "forged\n", "forged\n"]);
+  });
+});
 
 describe("handlers of the runtimes", () => {
   const files = {
