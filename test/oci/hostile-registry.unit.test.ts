@@ -85,6 +85,7 @@ describe("a pull", () => {
         expect(await failure({}, "registry.test/app")).toMatchObject({
           code: "REGISTRY_FAILED",
           message: `registry registry.test not reachable: ${reason}`,
+          hint: expect.stringMatching(/^check the reference; .*HEARTH_REGISTRY_MIRRORS$/),
         });
         expect(lookups).toBe(1);
       }

@@ -65,7 +65,14 @@ export function connectionFailure(error: unknown, of: RegistryHost, place = `reg
     });
   }
   const reason = NETWORK_REASONS[code] ?? (code === "" ? "connection failed" : `connection failed (${code})`);
-  return new AppError("REGISTRY_FAILED", `${place} not reachable: ${reason}`, options);
+  return new AppError("REGISTRY_FAILED", `${place} not reachable: ${reason}`, { ...options, hint: networkHint(of) });
+}
+
+/** What helps against a host that does not answer. The name of a local image that is misspelt comes here, too. */
+function networkHint({ host, isMirror }: RegistryHost): string {
+  return isMirror
+    ? `ask the operator whether the mirror ${host} runs`
+    : "check the reference; if it is right, ask the operator for a connection, or a mirror in HEARTH_REGISTRY_MIRRORS";
 }
 
 function guardFailure(error: AppError, of: RegistryHost, place: string): AppError {
