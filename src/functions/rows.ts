@@ -96,9 +96,12 @@ export class FunctionRows {
     return this.#one(`${SELECT} WHERE f.tenant_id = ? AND f.id = ?`, [tenant_id, id]);
   }
 
-  /** Throws NOT_FOUND. */
+  /** Throws NOT_FOUND, whose hint has the id of a function that has the text as its name. */
   async found(tenant_id: string, id: string): Promise<FunctionRow> {
-    return orNotFound(id, await this.byId(tenant_id, id));
+    const row = await this.byId(tenant_id, id);
+    if (row !== null) return row;
+    const named = await this.byName(tenant_id, id);
+    return orNotFound(id, null, named === null ? undefined : `the path takes the function's id: ${named.record.id}`);
   }
 
   /** Like `found`, for work that needs its instances. Throws WRONG_STATE if another node owns the function. */
@@ -458,7 +461,7 @@ function insertVersion(
   };
 }
 
-function orNotFound(id_or_name: string, row: FunctionRow | null): FunctionRow {
-  if (row === null) throw new AppError("NOT_FOUND", `function '${id_or_name}' not found`);
+function orNotFound(id_or_name: string, row: FunctionRow | null, hint?: string): FunctionRow {
+  if (row === null) throw new AppError("NOT_FOUND", `function '${id_or_name}' not found`, { hint });
   return row;
 }

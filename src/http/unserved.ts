@@ -11,7 +11,9 @@ export function refuse(c: Context<Env>, allowed: readonly string[], hasOrigins: 
   const about = method === "OPTIONS" ? originHint(hasOrigins) : {};
   const refusal =
     allowed.length === 0
-      ? new AppError("NOT_FOUND", `unknown route: ${method} ${c.req.path}`)
+      ? new AppError("NOT_FOUND", `unknown route: ${method} ${c.req.path}`, {
+          hint: "choose a route of GET /api/openapi.json; /api/docs shows them with examples",
+        })
       : new AppError("METHOD_NOT_ALLOWED", `method not allowed: ${method} ${c.req.path}`, {
           details: { expected: allowed, received: method },
           ...about,
