@@ -59,6 +59,10 @@ export function parseMount(value: string): { readonly volume: string; readonly t
 
 const mount = textBytes(LIMITS.path_bytes_max)
   .refine((value) => parseMount(value) !== null, { error: "must be <volume-name>:<absolute path>" })
+  .refine((value) => !(parseMount(value)?.volume ?? "").includes("/"), {
+    error: "must not name a folder of the machine",
+    params: { hint: "create a volume by POST /api/volumes, mount it, and copy the folder into it" },
+  })
   .refine((value) => !(parseMount(value)?.target ?? "").includes(":"), {
     error: "must not have ':' in the target: options such as ':ro' are not supported",
   })
@@ -150,7 +154,11 @@ function complaintAboutGpus({
   if (gpu_ids !== undefined && gpu_ids !== null) {
     const isList = Array.isArray(gpu_ids) && gpu_ids.every((id) => typeof id === "string" && GPU_ID.test(id));
     if (!isList || new Set(gpu_ids).size !== gpu_ids.length) {
-      return { field: "gpu_ids", message: "expected different ids like nvidia0" };
+      return {
+        field: "gpu_ids",
+        message: "expected different ids like nvidia0",
+        hint: "send gpu_count without ids for any GPUs",
+      };
     }
     if (gpu_ids.length !== count) return { field: "gpu_ids", message: "must contain as many GPUs as gpu_count" };
   }
@@ -224,7 +232,9 @@ export const createContainer = createFields
       complaintAboutCommand(value) ??
       complaintAboutHealth(value) ??
       complaintAboutName(value);
-    if (complaint !== null) context.addIssue({ code: "custom", path: [complaint.field], message: complaint.message });
+    if (complaint === null) return;
+    const { field, message, hint } = { hint: undefined, ...complaint };
+    context.addIssue({ code: "custom", path: [field], message, params: { hint } });
   })
   .transform(({ gpu_count, gpu_ids, async_mode: _, ...kept }) => ({
     ...kept,

@@ -127,14 +127,16 @@ export function complaintAbout(value: {
   readonly instance_calls_max?: number | null | undefined;
   readonly protocol?: "http" | "lambda" | null | undefined;
   readonly reset_between_calls: boolean;
-}): { readonly field: string; readonly message: string } | null {
+}): { readonly field: string; readonly message: string; readonly hint?: string | undefined } | null {
   if (value.min_instances > value.max_instances) {
     return { field: "min_instances", message: "must not be greater than max_instances" };
   }
   const runtime = RUNTIMES.get(value.runtime);
   if (runtime === undefined) return null;
   const message = runtime.complaint(value.handler);
-  if (message !== null) return { field: "handler", message };
+  if (message !== null) {
+    return { field: "handler", message, hint: handlerHint(runtime.name, value.handler) };
+  }
   if (runtime.serving.kind === "process" && value.instance_concurrency > 1) {
     return { field: "instance_concurrency", message: `must be 1 for the runtime ${runtime.name}` };
   }
@@ -145,6 +147,38 @@ export function complaintAbout(value: {
     return { field: "protocol", message: `must be null for the runtime ${runtime.name}` };
   }
   return null;
+}
+
+/** A handler as other services write it: file and name with any of their signs between them (`index.handler`, `app:main`). */
+const FOREIGN_HANDLER = /^(?<file>[\w/-]+(?:\.[\w/-]+)*?)(?<ending>\.(?:[cm]?[jt]s|py))?[.:#](?<name>[A-Za-z_]\w*)$/;
+
+/** Words behind a dot that are the ending of a file, and no name of a function. */
+const FILE_ENDINGS: readonly string[] = [
+  "cjs",
+  "cts",
+  "go",
+  "java",
+  "js",
+  "json",
+  "mjs",
+  "mts",
+  "py",
+  "rb",
+  "sh",
+  "ts",
+  "tsx",
+];
+
+/** Returns how this service writes a handler of another one; undefined if it looks like none. */
+function handlerHint(runtime: string, handler: string): string | undefined {
+  const { file, ending, name } = FOREIGN_HANDLER.exec(handler)?.groups ?? {};
+  if (file === undefined || name === undefined || FILE_ENDINGS.includes(name)) return undefined;
+  if (ending !== undefined && (ending === ".py") !== (runtime === "python3")) return undefined;
+  if (runtime === "nodejs")
+    return `send the file with its ending and the export, as in '${file}${ending ?? ".mjs"}#${name}'`;
+  // Lambda writes a module in a folder as pkg.module.function, too.
+  if (runtime === "python3") return `send the file and the function, as in '${file.replaceAll(".", "/")}.py:${name}'`;
+  return undefined;
 }
 
 /** A call's payload as the text that the handler reads. JSON.stringify recurses: the body's depth has a bound. */
@@ -218,7 +252,9 @@ export const createFunction = z
   .superRefine((value, context) => {
     const hasNoImage = value.oci && (value.image ?? null) === null;
     const complaint = hasNoImage ? { field: "image", message: "missing, and oci is true" } : complaintAbout(value);
-    if (complaint) context.addIssue({ code: "custom", path: [complaint.field], message: complaint.message });
+    if (complaint === null) return;
+    const { field, message, hint } = { hint: undefined, ...complaint };
+    context.addIssue({ code: "custom", path: [field], message, params: { hint } });
   })
   .meta({ id: "CreateFunction" });
 

@@ -14,6 +14,7 @@ import { checkNumbers, hasOddNumber, keepNumbers } from "../base/json-numbers.ts
 import { checkShape } from "../base/json-shape.ts";
 import { LIMITS } from "../base/limits.ts";
 import { ChunkList } from "./chunk-list.ts";
+import { shapeHint, valueHint } from "./input-hints.ts";
 import type { Share } from "./memory-budget.ts";
 
 export interface BodyLimits {
@@ -279,8 +280,13 @@ function unfolded(issue: z.core.$ZodIssue): readonly z.core.$ZodIssue[] {
 }
 
 /** The refusal for a failed validation. `always` fixes the code: a query or a path has no JSON types to get wrong. */
-function invalidInput(error: z.ZodError, input: unknown, always: ErrorCode | null = null): AppError {
-  const rows = error.issues.flatMap(unfolded).map((issue) => {
+function invalidInput(
+  { issues }: z.ZodError,
+  schema: z.ZodType,
+  input: unknown,
+  always: ErrorCode | null = null,
+): AppError {
+  const rows = issues.flatMap(unfolded).map((issue) => {
     const value = valueAt(input, issue.path);
     return { issue, value, is_shape: isShapeIssue(issue, value) };
   });
@@ -291,11 +297,20 @@ function invalidInput(error: z.ZodError, input: unknown, always: ErrorCode | nul
   const received = is_shape ? typeName(value) : shown(value, issue.path);
   const wanted = expected === null ? wording(issue) : `expected ${expected.words}`;
   const others = rows.length === 1 ? "" : ` (and ${rows.length - 1} more)`;
+  const values = expected?.values ?? ownValues(issue);
   return new AppError(
     always ?? (is_shape ? "UNPROCESSABLE_ENTITY" : "INVALID_ARGUMENT"),
     `${pathText(issue.path)}: ${wanted}, received ${received}${others}`,
-    { details: { expected: expected?.values ?? ownValues(issue), received } },
+    {
+      details: { expected: values, received },
+      hint: ownHint(issue) ?? (is_shape ? shapeHint(schema, issue.path) : valueHint(value, values ?? [])) ?? undefined,
+    },
   );
+}
+
+/** Returns the hint that a refinement brings along. */
+function ownHint(issue: z.core.$ZodIssue): string | null {
+  return issue.code === "custom" ? ((issue.params?.hint as string | undefined) ?? null) : null;
 }
 
 /** The schema's own words: a message given to a refinement or pattern, a pattern without one, a bad record key. */
@@ -306,7 +321,7 @@ function wording(issue: z.core.$ZodIssue): string {
 
 export function validate<T extends z.ZodType>(schema: T, input: unknown, always: ErrorCode | null = null): z.output<T> {
   const result = schema.safeParse(input);
-  if (!result.success) throw invalidInput(result.error, input, always);
+  if (!result.success) throw invalidInput(result.error, schema, input, always);
   return result.data;
 }
 
@@ -318,7 +333,7 @@ export function validateQuery<T extends z.ZodType>(schema: T, url: string): z.ou
   const repeated = result.error.issues
     .map(({ path }) => (path.length === 1 ? String(path[0]) : ""))
     .find((name) => Array.isArray(query[name]));
-  if (repeated === undefined) throw invalidInput(result.error, query, "INVALID_ARGUMENT");
+  if (repeated === undefined) throw invalidInput(result.error, schema, query, "INVALID_ARGUMENT");
   const received = `${query[repeated]?.length} values`;
   throw new AppError("INVALID_ARGUMENT", `query parameter ${repeated} is repeated: ${received} (expected one)`, {
     details: { expected: ["1 value"], received },

@@ -110,6 +110,89 @@ const UNKNOWN: readonly [path: string, body: object, field: string, meant: strin
   ["/api/tenants", { name: "t", limits: { function_max: 1 } }, "limits.function_max", "functions_max"],
 ];
 
+/** What people send who come from other services, and the hint that leads to what is meant. */
+const HABITS: readonly [string, unknown, number, string][] = [
+  ["/api/functions", { ...good, runtime: "nodejs20.x" }, 400, "send 'nodejs' instead"],
+  ["/api/functions", { ...good, runtime: "Python3.12" }, 400, "send 'python3' instead"],
+  ["/api/functions", { ...good, runtime: "provided.al2023" }, 400, "send 'custom' instead"],
+  ["/api/functions", { ...good, runtime: "typescript" }, 400, "send 'nodejs' instead"],
+  [
+    "/api/functions",
+    { name: "new", runtime: "nodejs", handler: "index.handler" },
+    400,
+    "send the file with its ending and the export, as in 'index.mjs#handler'",
+  ],
+  [
+    "/api/functions",
+    { name: "new", runtime: "python3", handler: "src/app.lambda_handler" },
+    400,
+    "send the file and the function, as in 'src/app.py:lambda_handler'",
+  ],
+  [
+    "/api/functions",
+    { ...good, environment: ["A=1"] },
+    422,
+    'send an object of names and values, as in {"NAME": "value"}',
+  ],
+  ["/api/containers", { ...box, command: "sleep 100" }, 422, "send an array of strings"],
+  [
+    "/api/containers",
+    { ...box, environment: ["A=1"] },
+    422,
+    'send an object of names and values, as in {"NAME": "value"}',
+  ],
+  [
+    "/api/containers",
+    { ...box, ports: ["8080:80"] },
+    422,
+    "send an object with container_port, host_port, host_address, protocol",
+  ],
+  [
+    "/api/containers",
+    { ...box, ports: "8080:80" },
+    422,
+    "send an array of objects with container_port, host_port, host_address, protocol",
+  ],
+  ["/api/containers", { ...box, restart: "unless-stopped" }, 400, "send 'always' instead"],
+  ["/api/containers", { ...box, network: "none" }, 400, "send egress 'off' for a container that opens no connections"],
+  [
+    "/api/containers",
+    { ...box, network: "host" },
+    400,
+    "publish ports with 'ports': no container has the network of the machine",
+  ],
+  [
+    "/api/containers",
+    { ...box, volumes: ["./site:/srv"] },
+    400,
+    "create a volume by POST /api/volumes, mount it, and copy the folder into it",
+  ],
+  ["/api/containers", { ...box, gpu_count: 1, gpu_ids: ["all"] }, 400, "send gpu_count without ids for any GPUs"],
+];
+
+describe("what other services take is refused with what this one takes, and nothing is made:", () => {
+  it.each(HABITS)("POST %s %j", async (path, body, status, hint) => {
+    await refused("POST", path, body, status, status === 422 ? "UNPROCESSABLE_ENTITY" : "INVALID_ARGUMENT");
+    expect((await daemon.call("POST", path, body)).body.hint).toBe(hint);
+  });
+
+  it("a name in the place of an id, with the id", async () => {
+    await refused("GET", "/api/functions/there", undefined, 404, "NOT_FOUND");
+    await refused("PUT", "/api/functions/there", { handler: "true" }, 404, "NOT_FOUND");
+    const hint = `the path takes the function's id: ${id}`;
+    expect((await daemon.call("GET", "/api/functions/there")).body.hint).toBe(hint);
+    expect((await daemon.call("POST", "/api/functions/there/invoke", {})).body.hint).toBe(hint);
+    expect((await daemon.call("GET", "/api/functions/nowhere")).body.hint).toBeNull();
+  });
+
+  it("a route of another service, with where the routes are", async () => {
+    for (const path of ["/v1.41/containers/json", "/2015-03-31/functions/there/invocations"]) {
+      const { status, body } = await daemon.call("GET", path);
+      expect([status, body.hint]).toEqual([404, expect.stringContaining("/api/openapi.json")]);
+    }
+  });
+});
+
 describe("a field that the request does not have is refused by its name, and nothing is made:", () => {
   it.each(UNKNOWN)("POST %s %j", async (path, body, field, meant) => {
     await refused("POST", path, body, 422, "UNPROCESSABLE_ENTITY");

@@ -36,3 +36,26 @@ describe("the bounds of a function", () => {
     ]);
   });
 });
+
+describe("a handler in the form of another service", () => {
+  const hint = (runtime: string, handler: string): unknown => {
+    const issue = createFunction.safeParse({ name: "f", runtime, handler }).error?.issues[0];
+    return issue?.code === "custom" ? issue.params?.hint : undefined;
+  };
+
+  it("is shown in the form of this one, and nothing else is", () => {
+    const nodejs = (handler: string) => hint("nodejs", handler);
+    const python3 = (handler: string) => hint("python3", handler);
+    expect(nodejs("src/index.handler")).toContain("'src/index.mjs#handler'");
+    expect(nodejs("index.ts:handler")).toContain("'index.ts#handler'");
+    expect(python3("pkg.app.handler")).toContain("'pkg/app.py:handler'");
+    expect(python3("app:main")).toContain("'app.py:main'");
+    expect(python3("app.py#main")).toContain("'app.py:main'");
+    for (const handler of ["a.py", "app.py:main", "node index.js", "index", "#handler", "../x.handler "]) {
+      expect([handler, nodejs(handler)]).toEqual([handler, undefined]);
+    }
+    for (const handler of ["main", "index.js:handler", "index.ts", "python app.py"]) {
+      expect([handler, python3(handler)]).toEqual([handler, undefined]);
+    }
+  });
+});

@@ -91,6 +91,24 @@ describe("a body", () => {
     for (const [input, expected] of wrong) expect([input, refusal(input).details?.expected]).toEqual([input, expected]);
   });
 
+  it("is refused with a hint where the shape, or a value that is near, helps", () => {
+    const wrong: [unknown, string | null][] = [
+      [{ name: "a", environment: [] }, 'send an object of names and values, as in {"NAME": "value"}'],
+      [{ name: "a", nested: "on" }, "send an object with on"],
+      [{ name: "a", either: 5 }, "send an array of strings"],
+      [{ name: "a", runtime: "Nodejs22" }, "send 'nodejs' instead"],
+      [{ name: "a", runtime: "shel" }, "send 'shell' instead"],
+      [{ name: "a", runtime: "bash" }, "send 'shell' instead"],
+      [{ name: "a", runtime: "ruby" }, null],
+      [{ name: "a", runtime: `shell${"x".repeat(100)}` }, null],
+      [{ name: "a", nested: { on: "yes" } }, null],
+      [{ name: "a", environment: { A: 1 } }, null],
+      [{ name: 5 }, null],
+    ];
+    for (const [input, hint] of wrong) expect([input, refusal(input).hint]).toEqual([input, hint]);
+    expect(refusal([]).hint).toMatch(/^send an object with name, memory_limit_mb, .* …$/);
+  });
+
   it("is refused with 422 where both kinds of mistake occur", () => {
     expect(refusal({ name: "A", memory_limit_mb: "x" })).toMatchObject({
       code: "UNPROCESSABLE_ENTITY",

@@ -18,10 +18,18 @@ const DNS_LABEL = /^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$/;
 /** The same with underscores, which resolvers accept and names of containers often have. */
 const DNS_NAME = /^[a-z0-9](?:[a-z0-9_-]*[a-z0-9])?$/;
 
-export const networkName = text(LIMITS.dns_label_length_max).regex(
-  DNS_LABEL,
-  "expected a-z, 0-9 and dashes, not at the start or end",
-);
+/** Modes of docker and podman that share or take away a network, and no names: a container must not get another one unasked. */
+const NETWORK_MODES: ReadonlyMap<unknown, string> = new Map([
+  ["none", "send egress 'off' for a container that opens no connections"],
+  ["host", "publish ports with 'ports': no container has the network of the machine"],
+]);
+
+export const networkName = text(LIMITS.dns_label_length_max)
+  .regex(DNS_LABEL, "expected a-z, 0-9 and dashes, not at the start or end")
+  .superRefine((value, context) => {
+    const hint = NETWORK_MODES.get(value);
+    if (hint !== undefined) context.addIssue({ code: "custom", message: "is no private network", params: { hint } });
+  });
 
 /** Beginnings of addresses of messages that are no container (src/icc/addresses.ts). */
 const ADDRESS_PREFIX = /^(?:queue|topic|binding|state):/;

@@ -37,7 +37,9 @@ export function updated(record: FunctionRecord, input: UpdateFunction): Function
   const given = Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined));
   const merged: FunctionRecord = { ...record, ...given };
   const complaint = complaintAbout(merged);
-  if (complaint !== null) throw new AppError("INVALID_ARGUMENT", `${complaint.field}: ${complaint.message}`);
+  if (complaint !== null) {
+    throw new AppError("INVALID_ARGUMENT", `${complaint.field}: ${complaint.message}`, { hint: complaint.hint });
+  }
   return merged;
 }
 
