@@ -27,8 +27,10 @@ export const BUILD_LIMITS = {
   build_disk_mb: 16_384,
   /** Share of the storage pool that builds leave free. */
   build_pool_free_ratio: 0.1,
-  /** Cache mounts of one RUN. */
-  build_cache_mounts_max: 4,
+  /** Cache mounts of one RUN: two of apt, and three of a package manager. */
+  build_cache_mounts_max: 8,
+  /** Bind mounts of one RUN, of which each is a copy: a file each of a package manager's lists are five or six. */
+  build_bind_mounts_max: 8,
   /** Files of a context, or of the sources of one COPY: their names are held in memory. */
   build_files_max: 200_000,
   /** Characters that variables put into the instructions of one build. */

@@ -64,7 +64,7 @@ describe("a target", () => {
   ])("is refused: %j", (target) => {
     expect(targetProblem(target)).toMatch(/^(must|exceeds)/);
     expect(() => destinations([target])).toThrow(/^mount target /);
-    expect(() => destinations([], { tmpfs: [target] })).toThrow(/^mount target /);
+    expect(() => destinations([], { tmpfs: [{ target }] })).toThrow(/^mount target /);
   });
 
   it.each([
@@ -93,7 +93,7 @@ describe("a target", () => {
 
 describe("the mounts of a container", () => {
   it("are the kernel's first and minit last, with outer directories in memory before inner ones", () => {
-    const found = destinations(["/data", "/run/x"], { tmpfs: ["/run/secrets", "/run"] });
+    const found = destinations(["/data", "/run/x"], { tmpfs: [{ target: "/run/secrets" }, { target: "/run" }] });
     expect(found.slice(0, 6)).toEqual(["/proc", "/dev", "/dev/shm", "/sys", "/sys/fs/cgroup", "/dev/pts"]);
     expect(found.at(-1)).toBe("/dev/init");
     expect(found.indexOf("/run")).toBeLessThan(found.indexOf("/run/secrets"));
@@ -106,7 +106,7 @@ describe("the mounts of a container", () => {
     [["/run"], ["/run/secrets"]],
     [["/run/secrets"], ["/run/secrets"]],
   ])("are refused where one hides another: %j over %j", (mounts, tmpfs) => {
-    expect(() => destinations(mounts, { tmpfs })).toThrow(/must not be/);
+    expect(() => destinations(mounts, { tmpfs: tmpfs.map((target) => ({ target })) })).toThrow(/must not be/);
   });
 
   it("have a volume in the place of a directory in memory of a read-only root", () => {

@@ -36,6 +36,7 @@ import {
 } from "./instance.ts";
 import { arrangeMounts, type OciMount } from "./mounts.ts";
 
+const MIB = 1024 * 1024;
 const SCRATCH = scratch(LIMITS.tmpfs_mb);
 const TERMINALS = [
   ...["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
@@ -76,10 +77,15 @@ const NETWORK_ANNOTATION = "hearth.network";
 export const SOCKET_DIRECTORY = "/run/hearth";
 
 export interface Mount {
-  /** A directory on this machine, as the launcher sees it. */
+  /** A directory or file on this machine, as the launcher sees it. */
   readonly source: string;
   /** An absolute path inside. */
   readonly target: string;
+}
+
+/** One whose content is the container's own. */
+export interface OwnedMount extends Mount {
+  readonly is_read_only?: boolean;
 }
 
 /** Resources of this machine that a start gives to a container: names, paths, namespaces, mounts. */
@@ -106,7 +112,7 @@ export interface Placement {
   readonly filter: Filter;
   /** True if control groups here have a limit of its own for the memory of sockets. */
   readonly has_socket_limit: boolean;
-  readonly mounts: readonly Mount[];
+  readonly mounts: readonly OwnedMount[];
   /** The directory of its socket, which it cannot write to; null for none. */
   readonly socket: Mount | null;
   /** Null for none. */
@@ -210,7 +216,7 @@ export function containerConfig(spec: ContainerSpec, placement: Placement): obje
 function memoryMounts({
   read_only_root,
   writable_paths,
-  tmpfs: paths = [],
+  tmpfs: directories = [],
   volumes,
 }: ContainerSpec): readonly OciMount[] {
   const isCovered = (path: string) => volumes.some(({ target }) => isBelow(path, target));
@@ -221,7 +227,12 @@ function memoryMounts({
         ...writable_paths.map((path) => tmpfs(path, "mode=1777", ...SCRATCH)),
       ]
     : [];
-  return [...made, ...paths.map((path) => tmpfs(path, "mode=755", ...SCRATCH))];
+  return [
+    ...made,
+    ...directories.map(({ target, size_bytes = LIMITS.tmpfs_mb * MIB }) =>
+      tmpfs(target, "mode=755", `size=${size_bytes}`, `nr_inodes=${LIMITS.tmpfs_inodes_max}`),
+    ),
+  ];
 }
 
 /** Targets of all mounts in the root of a container whose way there its image and its earlier runs may have made. */
@@ -243,7 +254,9 @@ function mountsOf(spec: ContainerSpec, placement: Placement): readonly OciMount[
       ...trustMount(trust),
       ...(socket === null ? [] : [bind(socket.source, socket.target, "ro", "noexec")]),
     ],
-    owned: mounts.map(({ source, target }) => bind(source, target, "rw", ...(user === null ? [] : ["idmap"]))),
+    owned: mounts.map(({ source, target, is_read_only = false }) =>
+      bind(source, target, is_read_only ? "ro" : "rw", ...(user === null ? [] : ["idmap"])),
+    ),
     gpus: gpuMounts(gpus),
     minit: bind(minit, MINIT_INSIDE, "ro"),
   });

@@ -181,7 +181,10 @@ export class ContainerStarter {
       visible_groups,
       filter,
       has_socket_limit: groups.sockets === "own",
-      mounts: volumes.map(({ id, target, kind = "volumes" }) => ({ source: storage.subvolume(kind, id), target })),
+      mounts: volumes.map(({ id, target, kind = "volumes", entry, is_read_only = false }) => {
+        const top = storage.subvolume(kind, id);
+        return { source: entry === undefined ? top : `${top}/${entry}`, target, is_read_only };
+      }),
       socket,
       gpus,
     };

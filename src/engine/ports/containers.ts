@@ -63,16 +63,36 @@ export interface ContainerSpec extends GpuRequest {
   readonly dns: boolean;
   /** Address that was reserved for it (`Networks.reserve`); null or absent: any. */
   readonly reserved_address?: string | null;
-  /** Volumes by id, each mounted at a path inside. `kind`: that of its subvolume, `volumes` unless given. */
-  readonly volumes: readonly { readonly id: string; readonly target: string; readonly kind?: SubvolumeKind }[];
+  readonly volumes: readonly VolumeMount[];
   /** Directories that are an empty tmpfs, also below a root that can be written to. */
-  readonly tmpfs?: readonly string[];
+  readonly tmpfs?: readonly MemoryDirectory[];
   /** True: its output waits for the first client that attaches, `attach_hold_ms` at most. Of this start alone. */
   readonly attach?: boolean;
   /** True: its command has a standard input, which that client writes. Otherwise it is empty. */
   readonly stdin?: boolean;
   /** True: it sees the socket of `Containers.serveSockets` in /run/hearth. Absent: it has no such directory. */
   readonly has_socket?: boolean;
+}
+
+/** A subvolume that is mounted at a path inside. */
+export interface VolumeMount {
+  /** Of the volume. */
+  readonly id: string;
+  readonly target: string;
+  /** That of its subvolume, `volumes` unless given. */
+  readonly kind?: SubvolumeKind;
+  /**
+   * Name of the directory or file at the top of the subvolume that is mounted in place of all of it. The engine's caller has made it,
+   * and nothing runs that sees the top.
+   */
+  readonly entry?: string;
+  readonly is_read_only?: boolean;
+}
+
+export interface MemoryDirectory {
+  readonly target: string;
+  /** Of its files; that of /tmp unless given. */
+  readonly size_bytes?: number;
 }
 
 /** A unix socket that one running container sees as /run/hearth/icc.sock. */

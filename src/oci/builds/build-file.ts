@@ -94,7 +94,7 @@ export function documentOf(
   return name === "" ? null : { name, is_stripped: dash === "-", is_expanded: name === rest };
 }
 
-/** A word without its quotes and backslashes, as the shell reads the name of a here-document. */
+/** A word without its quotes and backslashes, as the shell reads the name of a here-document, and as BuildKit reads a flag. */
 function unquoted(word: string): string {
   let [text, quote] = ["", ""];
   for (let at = 0; at < word.length; at++) {
@@ -193,7 +193,7 @@ class Reader {
       const [word = ""] = splitWords(text.slice(0, LIMITS.build_flag_length_max + 1), this.#escape_char);
       if (word.length > LIMITS.build_flag_length_max)
         throw invalidLine(line, `flag too long (limit ${LIMITS.build_flag_length_max} characters)`);
-      const [, name, value = null] = FLAG.exec(word) ?? [];
+      const [, name, value = null] = FLAG.exec(unquoted(word)) ?? [];
       if (name === undefined) throw invalidLine(line, `malformed flag: '${word}'`);
       if (flags.length >= LIMITS.build_flags_max)
         throw invalidLine(line, `too many flags (limit ${LIMITS.build_flags_max})`);

@@ -12,14 +12,21 @@ import type { Engine, FileSession } from "../../engine/ports.ts";
 import { invalidLine } from "./build-file.ts";
 import type { BuildLog } from "./build-log.ts";
 import type { BuildCache } from "./cache.ts";
-import { runCommand } from "./commands.ts";
+import { type CommandOptions, runCommand } from "./commands.ts";
 import { copy, copyWithParents, ensureDirectory, type Owner, removeLinks, resolveOwner, writeText } from "./copier.ts";
 import type { MatchBudget } from "./glob.ts";
 import { changedMode } from "./mode.ts";
 import type { Base } from "./plan.ts";
 import { copySource, digestOfSource, type Ignored, leftOut, matches, nothing, toBytes } from "./source-files.ts";
 import { isFileError, StageRoot } from "./stage-root.ts";
-import { type CopyStep, changesFiles, type EvaluatedStage, type Step } from "./stages.ts";
+import {
+  type CopySources,
+  type CopyStep,
+  changesFiles,
+  type EvaluatedStage,
+  type MountFiles,
+  type Step,
+} from "./stages.ts";
 
 export interface BuildParts {
   readonly engine: Engine;
@@ -66,7 +73,7 @@ export class Build {
   }
 
   /** Returns the digest of the files that a step copies from the context. Throws INVALID_ARGUMENT with the step's line. */
-  async contextDigest(step: CopyStep, line: number): Promise<string> {
+  async contextDigest(step: CopySources, line: number): Promise<string> {
     const { ignored, budget, signal } = this.#terms;
     const digest = this.#withContext(async (session) => {
       const digests: string[] = [];
@@ -118,7 +125,7 @@ export class Build {
         continue;
       }
       // The log has the steps of a source stage first, and the limit of this root counts the source.
-      if (step.work.type === "copy" && step.work.from !== null) (await this.#sourceRoot(step.work.from)).closeFiles();
+      for (const from of sourcesOf(step)) (await this.#sourceRoot(from)).closeFiles();
       this.#tell(step, false);
       await this.#run(root, step);
     }
@@ -231,10 +238,15 @@ export class Build {
     const { work } = step;
     if (work.type !== "run") return;
     const { engine, cache } = this.#parts;
-    const { signal } = this.#terms;
-    const end = await this.#described(step, () =>
-      runCommand(root, work, { ...this.#terms, containers: engine.containers, cache }),
-    ).catch((error: unknown) => {
+    const { signal, tenant_id } = this.#terms;
+    const options: CommandOptions = {
+      ...this.#terms,
+      ...{ containers: engine.containers, cache },
+      copy_mb: await this.#roomFor(null),
+      within: (path, then) => engine.files.with(tenant_id, path, 0, then),
+      copyFiles: (files, to, target) => this.#mounted(files, to, target),
+    };
+    const end = await this.#described(step, () => runCommand(root, work, options)).catch((error: unknown) => {
       // A container that was killed for the end of the build fails in its own words.
       signal.throwIfAborted();
       throw error;
@@ -242,6 +254,16 @@ export class Build {
     signal.throwIfAborted();
     if (end.exit_code === 0) return;
     throw this.#failed(step, `exit code ${end.exit_code}${end.why === "" ? "" : ` (${end.why})`}`, end.exit_code);
+  }
+
+  /** Copies what a mount shows: as COPY without flags, links of a stage or an image are followed inside of it alone. */
+  async #mounted({ from, source }: MountFiles, to: FileSession, target: string): Promise<void> {
+    const { signal } = this.#terms;
+    await this.#withSource(from, async (session, ignored) => {
+      const common = { from: session, to, path: toBytes(source), target, ignored, signal, walked: { count: 0 } };
+      const owner = from === null ? ROOT : null;
+      await copy({ ...common, owner, mode: null, is_add: false, is_directory: false });
+    });
   }
 
   /** Names the step in the failure of its files. */
@@ -325,6 +347,12 @@ export class Build {
     const { tenant_id, context_root } = this.#terms;
     return this.#parts.engine.files.with(tenant_id, context_root, 0, work);
   }
+}
+
+/** What a step takes files from beside the context. */
+function sourcesOf({ work }: Step): readonly Base[] {
+  if (work.type === "copy") return work.from === null ? [] : [work.from];
+  return work.type === "run" ? work.mounts.flatMap(({ files }) => files?.from ?? []) : [];
 }
 
 /** As bytes, without a slash at the end. */

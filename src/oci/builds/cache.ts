@@ -5,7 +5,8 @@
  * K1. A row names a subvolume that is complete. A subvolume without a row is what a crash left, and the next boot removes it.
  * K2. Above the bounds of tenant and node the least recently used entries of the tenant go that adds one, never those of others. A
  *     row goes before its subvolume. A tenant has at most half of the node's.
- * K3. A mounted directory stays, whatever the bounds say, until its command has ended.
+ * K3. A mounted directory stays, whatever the bounds say, until its command has ended. A directory that only one command may have
+ *     is waited for (cache-turns.ts).
  * K4. Changes of rows and removals take turns: no entry is removed between its lookup and its use, and none is left without a row.
  * K5. The kernel holds the files of a tenant's builds, its cache included, to its `disk_mb_max` together. At most half of that is cache.
  */
@@ -22,10 +23,15 @@ import type { Quotas } from "../../base/tenant-limits.ts";
 import type { Storage } from "../../engine/ports.ts";
 import type { Store, StoredNode } from "../../store/store.ts";
 import { type CacheEntry, CacheRows } from "./cache-rows.ts";
+import { CacheTurns } from "./cache-turns.ts";
+import type { Sharing } from "./mounts.ts";
 
 const MIB = 1024 * 1024;
 const STEP = "bst";
 const MOUNT = "bcm";
+/** Files of one command. No row names them, so a crash leaves them to the next boot. */
+const COPY = "bcc";
+const PREFIXES = [STEP, MOUNT, COPY];
 /** The turn of changes (K4). */
 const CHANGES = "changes";
 /** Kind of the subvolumes. */
@@ -47,12 +53,27 @@ export interface HeldMount {
   release(): Promise<void>;
 }
 
+export interface MountRequest {
+  /** Of the tenant's mount. */
+  readonly key: string;
+  readonly sharing: Sharing;
+  /** Fills the subvolume of a mount that is made; null: it is empty at first. */
+  readonly fill: Fill | null;
+  readonly signal: AbortSignal;
+}
+
+/** Writes the first files of a subvolume. `root`: where it is on this machine. */
+export type Fill = (root: string) => Promise<void>;
+
 export class BuildCache {
   readonly #options: BuildCacheOptions;
   readonly #rows: CacheRows;
   /** K4. */
   readonly #turns = new KeyedMutex();
   readonly #retries: Retries;
+  readonly #mount_turns = new CacheTurns();
+  /** One at a time for each mount. */
+  readonly #fills = new KeyedMutex();
   /** K3: how many commands use a subvolume. */
   readonly #held = new Map<string, number>();
 
@@ -68,7 +89,7 @@ export class BuildCache {
     const { log } = this.#options;
     const storage = this.#options.storage();
     try {
-      const present = (await storage.list(CACHE_KIND)).filter((id) => id.startsWith(STEP) || id.startsWith(MOUNT));
+      const present = (await storage.list(CACHE_KIND)).filter((id) => PREFIXES.some((prefix) => id.startsWith(prefix)));
       const entries = await this.#rows.all();
       const known = new Set(entries.map(({ subvolume }) => subvolume));
       for (const id of present) if (!known.has(id)) await this.#discard(id);
@@ -132,37 +153,95 @@ export class BuildCache {
     await this.#turns.run(CHANGES, () => this.#put({ tenant_id, key, subvolume: null, image_id, size_bytes: 0 }));
   }
 
-  /** Takes the directory of a cache mount, which is made if it is missing. */
-  async mount(tenant_id: string, key: string): Promise<HeldMount> {
-    const { ids } = this.#options;
+  /** Takes the directory of a cache mount, which is made if it is missing. Waits as its sharing says. */
+  async mount(tenant_id: string, { sharing, signal, ...of }: MountRequest): Promise<HeldMount> {
+    const turn = await this.#mount_turns.take(`${tenant_id} ${of.key}`, sharing, signal);
+    try {
+      const key = turn.number === 0 ? of.key : `${of.key}.${turn.number}`;
+      const id =
+        of.fill === null
+          ? await this.#turns.run(
+              CHANGES,
+              async () => (await this.#known(tenant_id, key)) ?? this.#new(tenant_id, key, null),
+            )
+          : await this.#filled(tenant_id, key, of.fill);
+      return { id, release: () => this.#release(tenant_id, key, id).finally(() => turn.end()) };
+    } catch (error) {
+      turn.end();
+      throw error;
+    }
+  }
+
+  /** Makes a directory for one command, which `fill` gives its files. */
+  async copy(tenant_id: string, size_mb: number, fill: Fill): Promise<HeldMount> {
     const storage = this.#options.storage();
-    const id = await this.#turns.run(CHANGES, async () => {
-      const found = (await this.#rows.use(tenant_id, key, this.#now()))?.subvolume ?? null;
-      const subvolume = found ?? ids.next(MOUNT);
-      this.#held.set(subvolume, (this.#held.get(subvolume) ?? 0) + 1);
+    const id = this.#options.ids.next(COPY);
+    try {
+      await fill(await storage.create(CACHE_KIND, id, size_mb, buildsOwner(tenant_id)));
+      return { id, release: () => this.#discard(id) };
+    } catch (error) {
+      await this.#discard(id);
+      throw error;
+    }
+  }
+
+  /** In the turn of changes. Null: there is none. */
+  async #known(tenant_id: string, key: string): Promise<string | null> {
+    const subvolume = (await this.#rows.use(tenant_id, key, this.#now()))?.subvolume ?? null;
+    return subvolume === null ? null : this.#holding(subvolume, () => this.#create(tenant_id, subvolume));
+  }
+
+  /** In the turn of changes. `made`: a subvolume that has its first files. */
+  async #new(tenant_id: string, key: string, made: string | null): Promise<string> {
+    const subvolume = made ?? this.#options.ids.next(MOUNT);
+    return this.#holding(subvolume, async () => {
+      await this.#create(tenant_id, subvolume);
+      await this.#put({ tenant_id, key, subvolume, image_id: null, size_bytes: 0 });
+    });
+  }
+
+  async #holding(subvolume: string, work: () => Promise<unknown>): Promise<string> {
+    this.#held.set(subvolume, (this.#held.get(subvolume) ?? 0) + 1);
+    try {
+      await work();
+      return subvolume;
+    } catch (error) {
+      this.#letGo(subvolume);
+      throw error;
+    }
+  }
+
+  /** Takes one that has files at first: it gets its row, and others see it, when all of them are there. */
+  #filled(tenant_id: string, key: string, fill: Fill): Promise<string> {
+    return this.#fills.run(`${tenant_id} ${key}`, async () => {
+      const known = await this.#turns.run(CHANGES, () => this.#known(tenant_id, key));
+      if (known !== null) return known;
+      const made = this.#options.ids.next(MOUNT);
       try {
-        await storage.create(CACHE_KIND, subvolume, LIMITS.build_cache_mount_mb, buildsOwner(tenant_id));
-        if (found === null) {
-          await this.#put({ tenant_id, key, subvolume, image_id: null, size_bytes: 0 });
-        }
+        await fill(await this.#create(tenant_id, made));
+        return await this.#turns.run(CHANGES, () => this.#new(tenant_id, key, made));
       } catch (error) {
-        this.#letGo(subvolume);
+        await this.#discard(made);
         throw error;
       }
-      return subvolume;
     });
-    return {
-      id,
-      release: async () => {
-        this.#letGo(id);
-        const usage = await storage.usage(CACHE_KIND, id).catch(() => null);
-        const size_bytes = usage?.referenced_bytes ?? 0;
-        await this.#turns.run(CHANGES, async () => {
-          await this.#rows.resize(tenant_id, key, size_bytes, this.#now());
-          await this.#evict(tenant_id);
-        });
-      },
-    };
+  }
+
+  #create(tenant_id: string, subvolume: string): Promise<string> {
+    return this.#options.storage().create(CACHE_KIND, subvolume, LIMITS.build_cache_mount_mb, buildsOwner(tenant_id));
+  }
+
+  async #release(tenant_id: string, key: string, id: string): Promise<void> {
+    this.#letGo(id);
+    const usage = await this.#options
+      .storage()
+      .usage(CACHE_KIND, id)
+      .catch(() => null);
+    const size_bytes = usage?.referenced_bytes ?? 0;
+    await this.#turns.run(CHANGES, async () => {
+      await this.#rows.resize(tenant_id, key, size_bytes, this.#now());
+      await this.#evict(tenant_id);
+    });
   }
 
   /** Deletes the entries that a tenant last used at least `age_seconds` ago, except mounts in use (K3). Resolves to their number. */

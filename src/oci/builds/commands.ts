@@ -1,7 +1,7 @@
 /**
  * Commands of RUN: each in a container of its own, started for it and killed after it, with the isolation of every container.
  *
- * R1. Nothing of a command survives it but its files: a script is in memory, and directories that were made for what is in memory go.
+ * R1. Nothing of a command survives it but its files: a script is in memory, and what was made for mounts goes (mount-places.ts).
  * R2. Secrets lie on a tmpfs that ends with the container. A file elsewhere is a link to there, which is taken away again.
  */
 import { together } from "../../base/concurrency.ts";
@@ -10,24 +10,27 @@ import type { Egress } from "../../base/egress.ts";
 import { AppError } from "../../base/errors.ts";
 import { failpoint } from "../../base/failpoints.ts";
 import { LIMITS } from "../../base/limits.ts";
-import { ENGINE_FILES } from "../../base/mount-targets.ts";
-import { SCRATCH_IMAGE } from "../../base/scratch-image.ts";
-import type { ContainerSpec, Containers, FileSession } from "../../engine/ports.ts";
+import type { ContainerSpec, Containers, FileSession, MemoryDirectory } from "../../engine/ports.ts";
 import type { BuildLog } from "./build-log.ts";
-import type { BuildCache, HeldMount } from "./cache.ts";
-import { CACHE_KIND } from "./cache.ts";
+import type { HeldMount } from "./cache.ts";
 import { resolveOwner } from "./copier.ts";
-import { type RunMount, SCRIPT_FILE, SCRIPTS, SECRETS } from "./mounts.ts";
+import {
+  checkKinds,
+  type MountSources,
+  memoryDirectories,
+  missingPlaces,
+  placedMounts,
+  removeMissing,
+  type TakenMount,
+  takeMounts,
+} from "./mount-places.ts";
+import { SCRIPT_FILE, SCRIPTS, SECRETS, type SecretMount } from "./mounts.ts";
 import { absent } from "./source-files.ts";
 import { isFileError, type StageRoot } from "./stage-root.ts";
-import { digestOf, type RunStep } from "./stages.ts";
+import type { RunStep } from "./stages.ts";
 
-type SecretMount = Extract<RunMount, { readonly type: "secret" }>;
-
-export interface CommandOptions {
+export interface CommandOptions extends MountSources {
   readonly containers: Containers;
-  readonly cache: BuildCache;
-  readonly tenant_id: string;
   readonly memory_mb: number;
   readonly disk_mb: number;
   readonly egress: Egress;
@@ -36,7 +39,12 @@ export interface CommandOptions {
   readonly trusted: Readonly<Record<string, string>>;
   /** Values of the secrets that the request names. */
   readonly secrets: ReadonlyMap<string, Uint8Array>;
-  readonly signal: AbortSignal;
+}
+
+/** What is mounted for a command. */
+interface Mounted {
+  readonly volumes: readonly TakenMount[];
+  readonly memory: readonly MemoryDirectory[];
 }
 
 export interface CommandEnd {
@@ -52,33 +60,62 @@ const SIGKILL = 9;
 
 /** Runs a command to its end. */
 export async function runCommand(root: StageRoot, step: RunStep, options: CommandOptions): Promise<CommandEnd> {
-  const { containers, signal } = options;
+  const { signal } = options;
   const secrets = step.mounts.filter((mount) => mount.type === "secret").filter((mount) => isGiven(mount, options));
   const files = secrets.filter(({ target }) => target !== null);
+  const own = [...(files.length > 0 ? [SECRETS] : []), ...(step.script === null ? [] : [SCRIPTS])];
+  const session = await root.files();
+  for (const { target } of files) await checkParents(session, target ?? "");
+  if (step.user !== null) await checkUser(session, step.user);
+  const mounts = await placedMounts(session, step.mounts);
+  root.closeFiles();
+  signal.throwIfAborted();
   const held: HeldMount[] = [];
-  const memory = [...(files.length > 0 ? [SECRETS] : []), ...(step.script === null ? [] : [SCRIPTS])];
-  const missing = await missingPlaces(root, memory);
-  for (const { target } of files) await checkParents(await root.files(), target ?? "");
-  if (step.user !== null) await checkUser(await root.files(), step.user);
+  try {
+    const volumes = await takeMounts(mounts, held, options);
+    const memory = [...own.map((target) => ({ target })), ...memoryDirectories(mounts)];
+    return await inContainer(root, step, { volumes, memory }, { secrets, files, needsFiles: own.length > 0 }, options);
+  } finally {
+    await together(...held.map((mount) => mount.release()));
+  }
+}
+
+/** Runs a command in a container that is killed at its end. */
+async function inContainer(
+  root: StageRoot,
+  step: RunStep,
+  mounted: Mounted,
+  given: {
+    readonly secrets: readonly SecretMount[];
+    /** Those of them with a file. */
+    readonly files: readonly SecretMount[];
+    readonly needsFiles: boolean;
+  },
+  options: CommandOptions,
+): Promise<CommandEnd> {
+  const { containers, signal } = options;
+  await checkKinds(await root.files(), mounted.volumes);
+  const targets = [...mounted.volumes, ...mounted.memory].map(({ target }) => target);
+  const missing = await missingPlaces(root, targets);
   root.closeFiles();
   const stop = () => void containers.kill(root.id).catch(() => {});
   signal.addEventListener("abort", stop, { once: true });
+  let end: CommandEnd;
   try {
     signal.throwIfAborted();
-    const ended = await containers.start(await specOf(root, step, options, held, memory));
+    const ended = await containers.start(specOf(root, step, mounted, options));
     failpoint("oci.build.started");
     if (ended !== null) throw new AppError("START_FAILED", "the container of the build exited at once");
     signal.throwIfAborted();
-    if (memory.length > 0) await placeFiles(root, files, step.script, options);
-    return await execute(root, step, secrets, options);
+    if (given.needsFiles) await placeFiles(root, given.files, step.script, options);
+    end = await execute(root, step, given.secrets, options);
   } finally {
     signal.removeEventListener("abort", stop);
-    try {
-      await containers.kill(root.id);
-    } finally {
-      await together(...held.map((mount) => mount.release()), removePlaces(root, files, missing));
-    }
+    await containers.kill(root.id);
   }
+  // A root goes with the build that fails. To open it again may be impossible: its disk may be full.
+  if (end.exit_code === 0) await removePlaces(root, given.files, missing);
+  return end;
 }
 
 /** Throws INVALID_ARGUMENT for a user or group that the root does not know: its container would end at once. */
@@ -111,21 +148,12 @@ function isGiven({ id, is_required }: SecretMount, { secrets }: CommandOptions):
   });
 }
 
-async function specOf(
+function specOf(
   root: StageRoot,
   step: RunStep,
-  { cache, tenant_id, memory_mb, disk_mb, egress }: CommandOptions,
-  held: HeldMount[],
-  memory: readonly string[],
-): Promise<ContainerSpec> {
-  const volumes: { id: string; target: string; kind: typeof CACHE_KIND }[] = [];
-  for (const mount of step.mounts) {
-    if (mount.type !== "cache") continue;
-    const taken = await cache.mount(tenant_id, digestOf(["mount", tenant_id, mount.id]));
-    held.push(taken);
-    volumes.push({ id: taken.id, target: mount.target, kind: CACHE_KIND });
-  }
-  const tmpfs = step.mounts.flatMap((mount) => (mount.type === "tmpfs" ? [mount.target] : []));
+  { volumes, memory }: Mounted,
+  { tenant_id, memory_mb, disk_mb, egress }: CommandOptions,
+): ContainerSpec {
   return {
     id: root.id,
     tenant_id,
@@ -149,7 +177,7 @@ async function specOf(
     volumes,
     gpu_count: 0,
     gpu_ids: [],
-    tmpfs: [...memory, ...tmpfs],
+    tmpfs: memory,
   };
 }
 
@@ -217,19 +245,6 @@ async function link(session: FileSession, target: string, path: string): Promise
   await session.symlink(target.slice(1), path);
 }
 
-/** Paths that a start makes for what is in memory, and for files of every container where there is no image, the outer first. */
-async function missingPlaces(root: StageRoot, memory: readonly string[]): Promise<readonly string[]> {
-  const made = root.image_id === SCRATCH_IMAGE ? [...memory, ...ENGINE_FILES] : memory;
-  if (made.length === 0) return [];
-  const paths = made.flatMap((path) =>
-    path.split("/").flatMap((_part, i, parts) => parts.slice(1, i + 1).join("/") || []),
-  );
-  const session = await root.files();
-  const missing: string[] = [];
-  for (const path of new Set(paths)) if ((await session.stat(path).catch(absent)) === null) missing.push(path);
-  return missing;
-}
-
 /** R1, R2. What a command put in the place of a link stays, and so does a directory that is not empty. */
 async function removePlaces(root: StageRoot, files: readonly SecretMount[], missing: readonly string[]): Promise<void> {
   if (files.length + missing.length === 0) return;
@@ -239,8 +254,5 @@ async function removePlaces(root: StageRoot, files: readonly SecretMount[], miss
     const found = await session.stat(target.slice(1)).catch(() => null);
     if (found?.target === `${LINKED}/${id}`) await session.remove(target.slice(1));
   }
-  for (const path of missing.toReversed()) {
-    const found = await session.stat(path).catch(() => null);
-    if (found?.type === "directory" || found?.size === 0) await session.remove(path).catch(() => {});
-  }
+  await removeMissing(session, missing);
 }

@@ -13,7 +13,7 @@ import {
   readBuildFile,
   splitWords,
 } from "./build-file.ts";
-import { checkNested, type RunMount, runMount } from "./mounts.ts";
+import { checkNested, isFixed, type MountText, mountText, runMount } from "./mounts.ts";
 
 /** A command as arguments, or as a line for the stage's shell. */
 export type Command = { readonly argv: readonly string[] } | { readonly line: string };
@@ -49,7 +49,7 @@ export interface CopyInstruction {
 export interface RunInstruction {
   readonly kind: "run";
   readonly command: Command | Script;
-  readonly mounts: readonly RunMount[];
+  readonly mounts: readonly MountText[];
   readonly has_network: boolean;
 }
 
@@ -188,18 +188,20 @@ function pairs({ keyword, text, line }: RawInstruction, escape_char: string): Pa
 }
 
 function run(raw: RawInstruction, escape_char: string): Meaning {
-  const mounts: RunMount[] = [];
+  const mounts: MountText[] = [];
   let has_network = true;
   for (const { name, value } of raw.flags) {
     if (name === "mount" && value !== null) {
-      mounts.push(runMount(value, raw.line));
+      mounts.push(mountText(value, raw.line));
     } else if (name === "network" && (value === "none" || value === "default")) {
       has_network = value === "default";
     } else {
       throw invalidLine(raw.line, `RUN --${name}${value === null ? "" : `=${value}`} is not supported`);
     }
   }
-  checkNested(mounts, raw.line);
+  const given = { expand: (text: string) => text, working_directory: "/", line: raw.line };
+  const fixed = mounts.filter(isFixed).map((mount) => runMount(mount, given));
+  checkNested(fixed, raw.line);
   return { kind: "run", command: runCommand(raw, escape_char), mounts, has_network };
 }
 

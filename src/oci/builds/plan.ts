@@ -17,7 +17,7 @@ export interface Stage {
   readonly base: Base;
   /** FROM is the first. */
   readonly instructions: readonly Instruction[];
-  /** Of COPY --from, as written. */
+  /** Of COPY --from and of mounts, as written. */
   readonly sources: ReadonlyMap<string, Base>;
 }
 
@@ -119,7 +119,7 @@ function stageOf(instructions: readonly Instruction[], earlier: readonly Stage[]
   const byName = earlier.find(({ name }) => name === base.toLowerCase());
   const sources = new Map<string, Base>();
   for (const one of instructions) {
-    if (one.kind === "copy" && one.from !== null) sources.set(one.from, sourceOf(one.from, one.line, earlier));
+    for (const source of sourcesOf(one)) sources.set(source, sourceOf(source, one, earlier));
   }
   return {
     index: earlier.length,
@@ -135,11 +135,21 @@ function stageOf(instructions: readonly Instruction[], earlier: readonly Stage[]
   };
 }
 
-function sourceOf(from: string, line: number, earlier: readonly Stage[]): Base {
+/** What an instruction takes files from beside the context. */
+function sourcesOf(one: Instruction): readonly string[] {
+  if (one.kind === "copy") return one.from === null ? [] : [one.from];
+  return one.kind === "run" ? one.mounts.flatMap(({ from }) => from ?? []) : [];
+}
+
+function sourceOf(from: string, { kind, line }: Instruction, earlier: readonly Stage[]): Base {
   if (from.includes("$")) throw invalidLine(line, "COPY --from must not have variables");
   const found = /^\d+$/.test(from) ? earlier[Number(from)] : earlier.find(({ name }) => name === from.toLowerCase());
   if (found !== undefined) return { type: "stage", index: found.index };
-  if (/^\d+$/.test(from)) throw invalidLine(line, `COPY --from=${from}: no earlier stage has this number`);
+  if (/^\d+$/.test(from)) {
+    const written = kind === "copy" ? `COPY --from=${from}` : `RUN --mount=from=${from}`;
+    throw invalidLine(line, `${written}: no earlier stage has this number`);
+  }
+  if (from === "scratch") return { type: "scratch" };
   return { type: "image", reference: from };
 }
 

@@ -16,7 +16,7 @@ import { LIMITS } from "../../base/limits.ts";
 import { invalidLine } from "./build-file.ts";
 import { type CopyInstruction, type Instruction, type RunInstruction, triggered } from "./instructions.ts";
 import { checkMode } from "./mode.ts";
-import { type RunMount, SCRIPT_FILE } from "./mounts.ts";
+import { checkNested, type RunMount, runMount, SCRIPT_FILE } from "./mounts.ts";
 import type { Base, Plan, Stage } from "./plan.ts";
 import { Settings } from "./settings.ts";
 import { PIVOT } from "./source-files.ts";
@@ -24,6 +24,22 @@ import { expand, expandVariables, newTextBudget, ownValue, type TextBudget, type
 
 /** Version of the executor: another one has other results for the same steps. */
 const VERSION = 2;
+const MOUNTS_MAX = [
+  ["cache", LIMITS.build_cache_mounts_max],
+  ["bind", LIMITS.build_bind_mounts_max],
+] as const;
+
+/** A mount, and the files that it shows or begins with. */
+export type StepMount = RunMount & { readonly files?: MountFiles };
+
+export interface MountFiles {
+  /** Null: the context. */
+  readonly from: Base | null;
+  /** Relative to the root of `from`. */
+  readonly source: string;
+  /** T1: what they are. */
+  readonly key: unknown;
+}
 
 export interface RunStep {
   readonly type: "run";
@@ -33,7 +49,7 @@ export interface RunStep {
   readonly environment: Readonly<Record<string, string>>;
   readonly user: string | null;
   readonly working_directory: string;
-  readonly mounts: readonly RunMount[];
+  readonly mounts: readonly StepMount[];
   /** Names of the secrets of its mounts that the request gives (T3). */
   readonly secrets: readonly string[];
   readonly has_network: boolean;
@@ -60,6 +76,9 @@ export interface CopyStep {
   /** Patterns of what is left out, relative to the source or to where its path is kept from. */
   readonly excludes: readonly string[];
 }
+
+/** What says which files are copied. */
+export type CopySources = Pick<CopyStep, "from" | "sources" | "has_parents" | "excludes">;
 
 /** Makes the directory unless it is there. */
 export interface DirectoryStep {
@@ -111,7 +130,7 @@ export interface Evaluation {
   /** Finds, or pulls, the image of a base. */
   readonly image: (reference: string) => Promise<BaseImage>;
   /** Digest of what a step copies from the context. */
-  readonly contextDigest: (step: CopyStep, line: number) => Promise<string>;
+  readonly contextDigest: (step: CopySources, line: number) => Promise<string>;
   readonly egress: unknown;
   /** Names of secrets in the request. */
   readonly secrets: readonly string[];
@@ -221,7 +240,7 @@ class StageEvaluation {
         for (const { name, value } of instruction.pairs) settings.labels.set(expand(name, words), expand(value, words));
         break;
       case "run":
-        this.#add(instruction, this.#runStep(instruction, instruction.line));
+        this.#add(instruction, await this.#runStep(instruction, words));
         has_files = true;
         break;
       case "copy": {
@@ -298,15 +317,22 @@ class StageEvaluation {
     return posix.resolve(this.#settings.working_directory, path);
   }
 
-  #runStep({ command, mounts, has_network }: RunInstruction, line: number): RunStep {
+  async #runStep({ command, mounts: texts, has_network }: RunInstruction, words: Words): Promise<RunStep> {
     const settings = this.#settings;
+    const { line } = words;
     const given = new Set(this.#evaluation.secrets);
-    if (mounts.filter(({ type }) => type === "cache").length > LIMITS.build_cache_mounts_max) {
-      throw invalidLine(line, `too many cache mounts (limit ${LIMITS.build_cache_mounts_max})`);
+    const { working_directory } = settings;
+    const all = texts.map((one) => runMount(one, { expand: (text) => expand(text, words), working_directory, line }));
+    checkNested(all, line);
+    for (const [type, limit] of MOUNTS_MAX) {
+      if (all.filter((mount) => mount.type === type).length > limit)
+        throw invalidLine(line, `too many ${type} mounts (limit ${limit})`);
     }
-    const wanted = mounts.filter((mount) => mount.type === "secret");
+    const wanted = all.filter((mount) => mount.type === "secret");
     const missing = wanted.find(({ id, is_required }) => is_required && !given.has(id));
     if (missing !== undefined) throw invalidLine(line, `the request names no secret ${missing.id}`);
+    const mounts: StepMount[] = [];
+    for (const mount of all) mounts.push(await this.#withFiles(mount, line));
     return {
       type: "run",
       ...("script" in command
@@ -314,11 +340,22 @@ class StageEvaluation {
         : { argv: settings.argv(command), script: null }),
       environment: { ...Object.fromEntries(this.#args), ...Object.fromEntries(settings.environment) },
       user: unlessRoot(settings.user),
-      working_directory: settings.working_directory,
+      working_directory,
       mounts,
       secrets: wanted.map(({ id }) => id).filter((id) => given.has(id)),
       has_network,
     };
+  }
+
+  async #withFiles(mount: RunMount, line: number): Promise<StepMount> {
+    if ((mount.type !== "bind" && mount.type !== "cache") || mount.origin === null) return mount;
+    const { from: written, source } = mount.origin;
+    const from = written === null ? null : this.#source(written, line);
+    const key = await this.#sourceKey(
+      { from, sources: [literalPattern(source)], has_parents: false, excludes: [] },
+      line,
+    );
+    return { ...mount, files: { from, source, key } };
   }
 
   #copyStep(instruction: CopyInstruction & { readonly line: number }, words: Words): CopyStep {
@@ -358,12 +395,13 @@ class StageEvaluation {
     const stages = this.#evaluation.plan.stages.filter(({ index }) => this.#earlier.has(index));
     const found = stages.find(({ name, index }) => name === from.toLowerCase() || String(index) === from);
     if (found !== undefined) return { type: "stage", index: found.index };
+    if (from === "scratch") return { type: "scratch" };
     if (/^\d+$|\$/.test(from)) throw invalidLine(line, `COPY --from=${from.slice(0, 100)}: no such stage is made`);
     return { type: "image", reference: from };
   }
 
   /** T1: what is copied. */
-  async #sourceKey(step: CopyStep, line: number): Promise<unknown> {
+  async #sourceKey(step: CopySources, line: number): Promise<unknown> {
     if (step.from === null) {
       return step.sources.length === 0 ? null : ["context", await this.#evaluation.contextDigest(step, line)];
     }
@@ -380,6 +418,9 @@ class StageEvaluation {
     this.#steps.push({ key: this.#key, work, text, line, number: this.#counter.number });
   }
 }
+
+/** A pattern that matches a path alone. */
+const literalPattern = (path: string): string => path.replace(/[*?[\\]/g, "\\$&");
 
 /** A source relative to the root, which `..` does not leave. `/./` marks where the kept part of a path begins. */
 function sourcePath(source: string, line: number, has_parents: boolean): string {

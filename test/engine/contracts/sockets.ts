@@ -76,7 +76,7 @@ export function socketsContract({ engine }: BootedEngine): void {
     ["a strict one", { strict: true }],
     ["one with a read-only root", { read_only_root: true }],
     ["a strict one with a user and a read-only root", { strict: true, read_only_root: true, user: "nobody" }],
-    ["one with a tmpfs on /run", { tmpfs: ["/run"] }],
+    ["one with a tmpfs on /run", { tmpfs: [{ target: "/run" }] }],
     ["one with a writable /run", { read_only_root: true, writable_paths: ["/run"] }],
   ])("gives %s a socket that its users connect to, and nothing there that they change", async (_, more) => {
     expect(await start("own", more)).toBeNull();

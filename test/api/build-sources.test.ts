@@ -1,0 +1,235 @@
+/** What builds take from elsewhere, through the real API: mounts of commands, and attacks through them. */
+import { execFileSync } from "node:child_process";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { BuildUser } from "../support/builds.ts";
+import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+import { MadeImages, pullLocal } from "../support/made-images.ts";
+
+const NAME = `localhost/hearth-test-sources-${process.pid}`;
+const made = new MadeImages(NAME);
+const daemon = new Daemon();
+const user = new BuildUser(daemon);
+const BASE = `FROM ${NAME}\n`;
+
+beforeAll(async () => {
+  made.make("base");
+  await daemon.start({ HEARTH_CELLS: "0" });
+  await pullLocal(daemon, NAME);
+});
+
+afterAll(async () => {
+  await daemon.dispose();
+  made.remove();
+});
+
+/** What a shell line prints in the image of a build file. */
+const shows = async (lines: readonly string[], files: Parameters<BuildUser["built"]>[1], line: string) =>
+  user.look((await user.built(lines.join("\n"), files)).reference, line);
+const refusal = async (lines: readonly string[], files: Parameters<BuildUser["build"]>[1] = []) =>
+  (await user.build(`${BASE}${lines.join("\n")}`, files)).body.error;
+
+/** Process ids of a command on this machine. */
+const pidsOf = (command: string): readonly number[] =>
+  execFileSync("ps", ["-eo", "pid,args"])
+    .toString()
+    .split("\n")
+    .filter((line) => line.trim().replace(/^\d+ /, "") === command)
+    .map((line) => Number.parseInt(line.trim(), 10));
+
+const FILES = [
+  { name: "src/main", content: "main", mode: 0o640 },
+  { name: "src/sub/deep", content: "deep" },
+  { name: "src/left-out", content: "x" },
+  { name: "one", content: "1" },
+  { name: ".dockerignore", content: "src/left-out\nhidden\n" },
+  { name: "hidden", content: "h" },
+];
+
+describe("a bind mount", () => {
+  it("shows the context, a folder or a file of it, read-only, and leaves nothing in the image", async () => {
+    const lines = [
+      `${BASE}ARG DIR=src`,
+      "WORKDIR /w",
+      "RUN --mount=target=. cat src/sub/deep > /seen; ls -A >> /seen",
+      "RUN --mount=type=bind,source=$DIR,target=/made/in \\",
+      "    --mount=type=bind,src=one,dst=./file,ro \\",
+      "    (ls -A /made/in; cat /made/in/main file; stat -c '%u:%g %a' /made/in/main) >> /seen",
+      'RUN --mount="type=bind,target=/m" (touch /m/x || echo x > /m/one || mount -o remount,rw /m || umount /m) 2> /dev/null || echo refused >> /seen',
+    ];
+    const { reference } = await user.built(lines.join("\n"), FILES);
+    expect(await user.look(reference, "cat /seen; ls -A /w; ls -d /made /m 2>&1")).toBe(
+      "deep.dockerignore\nDockerfile\none\nsrc\nmain\nsub\nmain10:0 640\nrefused\n" +
+        "ls: cannot access '/made': No such file or directory\nls: cannot access '/m': No such file or directory\n",
+    );
+  });
+
+  it("is part of what the cache looks at, but for what .dockerignore leaves out", async () => {
+    const lines = `${BASE}RUN --mount=target=/c cat /c/src/main > /seen`;
+    const first = await user.built(lines, FILES);
+    const changed = FILES.map((file) => (file.name === "hidden" ? { ...file, content: "other" } : file));
+    expect((await user.built(lines, changed)).image_id).toBe(first.image_id);
+    const other = FILES.map((file) => (file.name === "src/main" ? { ...file, content: "other" } : file));
+    expect(await shows([lines], other, "cat /seen")).toBe("other");
+  });
+
+  it("shows files of a stage and of an image, also where a folder of the root is a link", async () => {
+    const lines = [
+      `FROM ${NAME} AS tools`,
+      "RUN printf '#!/bin/sh\\necho ran' > /tool && chmod 755 /tool && mkdir -p /d && ln -s /tool /d/l && chown 7:8 /tool",
+      `${BASE}RUN --mount=from=tools,source=/tool,target=/bin/tool tool > /seen; stat -c %u:%g /usr/bin/tool >> /seen`,
+      "RUN --mount=from=0,source=d/l,target=/x/y /x/y >> /seen",
+      `RUN --mount=from=${NAME},source=version,target=/v cat /v >> /seen`,
+    ];
+    expect(await shows(lines, [], "cat /seen; ls -d /bin/tool /x /v 2>&1 | grep -c cannot; readlink /bin")).toBe(
+      "ran\n7:8\nran\nbase\n3\nusr/bin\n",
+    );
+  });
+
+  it("discards what a command writes into it, of the stage, too", async () => {
+    const lines = [
+      `FROM ${NAME} AS one`,
+      "RUN mkdir /d && echo old > /d/f",
+      `${BASE}RUN --mount=from=one,source=/d,target=/d,rw echo new > /d/f && touch /d/g && cat /d/f > /seen`,
+      "RUN --mount=target=/c,readwrite rm -r /c/src && echo gone >> /seen",
+      "RUN --mount=target=/c ls /c/src >> /seen",
+      "COPY --from=one /d /kept",
+    ];
+    expect(await shows(lines, FILES, "cat /seen /kept/f; ls /kept; ls -d /d 2>&1")).toBe(
+      "new\ngone\nmain\nsub\nold\nf\nls: cannot access '/d': No such file or directory\n",
+    );
+  });
+
+  it("keeps what a command puts in the way of its target, and its folders", async () => {
+    const lines = [`${BASE}RUN mkdir /e`, "RUN --mount=target=/e/a/b touch /e/a/own", "RUN --mount=target=/e true"];
+    expect(await shows(lines, [], "find /e")).toBe("/e\n/e/a\n/e/a/own\n");
+  });
+
+  it("leads nowhere out of its source and of the root", async () => {
+    const files = [
+      { name: "out", type: "symlink" as const, link: "/etc/passwd" },
+      { name: "up", type: "symlink" as const, link: "../../../../../../etc" },
+      { name: "d/l", type: "symlink" as const, link: "/version" },
+    ];
+    for (const source of ["out", "up/passwd", "../../../../etc/passwd", "d/l", "none", "hidden"]) {
+      expect(await refusal([`RUN --mount=source=${source},target=/m true`], [...FILES, ...files])).toMatch(
+        /no such file|not found/i,
+      );
+    }
+    expect(await shows([`${BASE}RUN --mount=source=d,target=/m cat /m/l > /seen`], files, "cat /seen")).toBe("base\n");
+    const stage = `FROM ${NAME} AS a\nRUN ln -s /proc/1/root /p && ln -s ../../../../root /r\n${BASE}`;
+    for (const source of ["p/version", "r/.hearth"]) {
+      const { body } = await user.build(`${stage}RUN --mount=from=a,source=${source},target=/m true`);
+      expect(body.error).toMatch(/not found|no such file/i);
+    }
+  });
+
+  it.each([
+    ["/dev", "/x", "must not be at or below /dev, where its symbolic links lead: '/dev'"],
+    ["/", "/x/proc/self", "must not be at or below /proc, where its symbolic links lead: '/proc/self'"],
+    ["../../..", "/x/sys", "must not be at or below /sys"],
+    ["/y", "/x", "passes too many symbolic links"],
+    ["..", "/x", "must not be in the place of /"],
+  ])("is not mounted where links to %s lead from %s", async (link, target, message) => {
+    const links = `RUN ln -s ${link} /x && ln -s /x /y`;
+    expect(await refusal([links, `RUN --mount=target=${target} true`])).toContain(message);
+    expect(await refusal([links, `RUN --mount=type=cache,target=${target} true`])).toContain(message);
+    expect(await refusal([links, `RUN --mount=type=tmpfs,target=${target} true`])).toContain(message);
+  });
+
+  it("is no file in the place of a folder, and no folder in that of a file", async () => {
+    expect(await refusal(["RUN mkdir /d", "RUN --mount=source=one,target=/d true"], FILES)).toContain(
+      "is a directory, and a file would be mounted there: '/d'",
+    );
+    expect(await refusal(["RUN --mount=target=/version true"], FILES)).toContain(
+      "is a file, and a directory would be mounted there: '/version'",
+    );
+    const secret = ["RUN mkdir /c && ln -s /c /l", "RUN --mount=target=/l --mount=type=cache,target=/c/x true"];
+    expect(await refusal(secret, FILES)).toContain("'/c/x' in '/c'");
+  });
+});
+
+describe("a cache mount", () => {
+  it("has owner, mode and first files that are asked for, as caches of their own, and none of its root's way", async () => {
+    const lines = [
+      `FROM ${NAME} AS seed`,
+      "RUN mkdir -m 700 /seed && echo seeded > /seed/f && chown -R 5:6 /seed",
+      `${BASE}USER www-data`,
+      "RUN --mount=type=cache,id=k,target=/c,uid=33,gid=33,mode=0750 echo mine >> /c/f; stat -c '%u:%g %a' /c > /tmp/seen; cat /c/f >> /tmp/seen",
+      "RUN --mount=type=cache,id=k,target=/c ls -A /c >> /tmp/seen; touch /c/x 2> /dev/null || echo root >> /tmp/seen",
+      "USER root",
+      "RUN --mount=type=cache,id=k,target=/c,from=seed,source=seed cat /c/f >> /tmp/seen; stat -c '%u:%g %a' /c >> /tmp/seen; echo more >> /c/f",
+      "RUN --mount=type=cache,id=k,target=/d,from=seed,source=seed,ro cat /d/f >> /tmp/seen; touch /d/x 2> /dev/null || echo read-only >> /tmp/seen",
+    ];
+    expect(await shows(lines, [], "cat /tmp/seen; ls -d /c /d 2>&1 | grep -c cannot")).toBe(
+      "33:33 750\nmine\nroot\nseeded\n5:6 700\nseeded\nmore\nread-only\n2\n",
+    );
+    expect(await refusal([`RUN --mount=type=cache,target=/c,from=${NAME},source=version true`])).toContain(
+      "source of a cache mount is a file",
+    );
+  });
+
+  it("of another tenant is another one, whatever it begins with", async () => {
+    await user.call("PATCH", "/api/oci/images", { reference: NAME, is_shared: true });
+    const { as: other, tenant_id } = await user.tenant("caches");
+    const mounts = ["", ",mode=755", `,from=${NAME},source=etc`, ",sharing=private"];
+    const runs = mounts.map((more, i) => `RUN --mount=type=cache,id=both,target=/c${more} `.concat(`DO ${i}`));
+    const write = runs.map((line) => line.replace("DO ", "touch /c/written-")).join("\n");
+    const read = runs.map((line) => line.replace(/DO .*/, "ls -A /c | grep -c written- >> /seen || true")).join("\n");
+    await user.built(`${BASE}${write}`);
+    const { reference } = await other.built(`${BASE}${read}`);
+    expect(await other.look(reference, "cat /seen")).toBe("0\n0\n0\n0\n");
+    expect((await user.call("DELETE", `/api/tenants/${tenant_id}?force=true`)).status).toBe(200);
+  });
+
+  /** Begins a build whose command waits in a cache. Returns its operation, and what ends its wait. */
+  async function waiting(sharing: string, seconds: number) {
+    const sleep = `sleep ${seconds}.${process.pid}`;
+    const mount = `--mount=type=cache,id=${sharing},target=/c,sharing=${sharing}`;
+    const id = await user.begin(`${BASE}RUN ${mount} echo one >> /c/log; ${sleep}; echo end >> /c/log`);
+    await eventually("the command runs", () => pidsOf(sleep).length > 0);
+    const end = () => {
+      for (const pid of pidsOf(sleep)) process.kill(pid);
+    };
+    return { id, mount, end };
+  }
+  const succeeded = async (id: string) => (await user.operation(id, 60)).status === "succeeded";
+
+  it("that is locked has one command at a time; who is cancelled while it waits holds nothing up", async () => {
+    const first = await waiting("locked", 2001);
+    const command = `RUN ${first.mount} echo two >> /c/log; cp /c/log /seen`;
+    const cancelled = await user.begin(`${BASE}${command}; echo cancelled >> /c/log`);
+    const isAt = async (id: string) => (await user.operation(id)).message?.includes("step 2/2") === true;
+    await eventually("the second is at its step", () => isAt(cancelled));
+    expect((await user.call("POST", `/api/operations/${cancelled}/cancel`)).body.status).toBe("cancelled");
+    const second = await user.begin(`${BASE}${command}`);
+    await eventually("the third is at its step", () => isAt(second));
+    first.end();
+    await eventually("both end", async () => (await succeeded(first.id)) && (await succeeded(second)));
+    const { result } = await user.operation(second);
+    expect(await user.look(result.reference, "cat /seen")).toBe("one\nend\ntwo\n");
+  });
+
+  it("that is private has one command, too, and nobody waits: others get one of their own", async () => {
+    const first = await waiting("private", 2002);
+    const line = `RUN ${first.mount} echo two >> /c/log; cp /c/log /seen`;
+    expect(await shows([`${BASE}${line}`], [], "cat /seen")).toBe("two\n");
+    first.end();
+    await eventually("the first ends", () => succeeded(first.id));
+    expect(await shows([`${BASE}${line} # again`], [], "cat /seen")).toBe("one\nend\ntwo\n");
+  });
+});
+
+describe("a directory in memory", () => {
+  it("has the size that is asked for", async () => {
+    const lines = [
+      `${BASE}RUN --mount=type=tmpfs,target=/t,size=3m df -k --output=size /t | tail -1 > /seen; head -c 4M /dev/zero > /t/f || echo full >> /seen`,
+      "RUN --mount=type=tmpfs,target=/t head -c 4M /dev/zero > /t/f && echo fits >> /seen",
+    ];
+    expect(await shows(lines, [], "cat /seen; ls -d /t 2>&1")).toMatch(/^\s*3072\nfull\nfits\nls: cannot access '\/t'/);
+  });
+});
+
+it("leaves nothing", async () => {
+  expect(await daemon.stop()).toBe(0);
+  expect(daemon.leftovers()).toEqual(NOTHING_LEFT);
+});
