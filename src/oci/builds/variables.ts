@@ -1,6 +1,7 @@
 /** Variables, quotes and escapes in an instruction, as the reference of Dockerfiles has them. */
 import { LIMITS } from "../../base/limits.ts";
 import { invalidLine } from "./build-file.ts";
+import { replaced, shellPattern, withoutPrefix, withoutSuffix } from "./shell-patterns.ts";
 
 /** Characters that the expansions of one build may still have: variables of a short file may stand for gigabytes. */
 export interface TextBudget {
@@ -22,8 +23,11 @@ export function ownValue(values: Readonly<Record<string, string>>, name: string)
   return Object.hasOwn(values, name) ? values[name] : undefined;
 }
 
-const NAME = /[A-Za-z_]\w*/y;
-const OPERATION = /(:?[-+?])/y;
+/** As BuildKit reads it: also the numbers and signs of a shell, which are never set. */
+const NAME = /[\p{L}_][\p{L}\p{Nd}_]*|\p{Nd}+|[@*#?$!-]/uy;
+const OPERATION = /:?[-+?]|##?|%%?|\/\/?/y;
+/** Comparisons of a pattern that count as one character of the budget. */
+const STEPS_PER_CHARACTER = 2;
 /** Levels of `${a:-${b:-…}}`. */
 const DEPTH_MAX = 16;
 
@@ -53,8 +57,8 @@ class Expansion {
     return this.#until("", 0);
   }
 
-  /** Up to `end`, which is left out; the whole rest for none. */
-  #until(end: string, depth: number): string {
+  /** Up to `end`, which is left out; the whole rest for none. `isPattern`: escapes stay, for the pattern. */
+  #until(end: string, depth: number, isPattern = false): string {
     const parts: string[] = [];
     while (this.#at < this.#text.length) {
       const char = this.#text[this.#at] ?? "";
@@ -63,13 +67,13 @@ class Expansion {
         return parts.join("");
       }
       this.#at++;
-      if (char === this.#words.escape_char) parts.push(this.#escaped());
+      if (char === this.#words.escape_char) parts.push(isPattern ? this.#kept() : this.#escaped());
       else if (char === "$") parts.push(this.#counted(this.#variable(depth)));
       else if (char === "'" && !this.#isPlain) parts.push(this.#single());
       else if (char === '"' && !this.#isPlain) parts.push(this.#double(depth));
       else parts.push(char);
     }
-    if (end !== "") throw this.#refused("a variable lacks its }");
+    if (end !== "") throw this.#refused(`a variable lacks its ${end}`);
     return parts.join("");
   }
 
@@ -80,6 +84,10 @@ class Expansion {
     return this.#isPlain && next !== "$" && next !== this.#words.escape_char
       ? `${this.#words.escape_char}${next}`
       : next;
+  }
+
+  #kept(): string {
+    return this.#words.escape_char + (this.#text[this.#at++] ?? "");
   }
 
   #single(): string {
@@ -124,13 +132,33 @@ class Expansion {
     }
     const operation = this.#match(OPERATION);
     if (operation === null) throw this.#refused(`unsupported form of variable ${name} (expected \${${name}:-word})`);
-    const word = this.#until("}", depth + 1);
     const value = this.#words.value(name);
+    if (/^[#%/]/.test(operation)) return this.#cut(value ?? "", operation, depth + 1);
+    const word = this.#until("}", depth + 1);
     const isSet = operation.startsWith(":") ? value !== undefined && value !== "" : value !== undefined;
     if (operation.endsWith("-")) return isSet ? (value ?? "") : word;
     if (operation.endsWith("+")) return isSet ? word : "";
     if (!isSet) throw this.#refused(`${name}: ${word === "" ? "not set" : word}`);
     return value ?? "";
+  }
+
+  /** The operations with a pattern. */
+  #cut(value: string, operation: string, depth: number): string {
+    const isReplaced = operation.startsWith("/");
+    const text = this.#until(isReplaced ? "/" : "}", depth, true);
+    const { budget } = this.#words;
+    const pattern = shellPattern(text, {
+      take: (steps) => {
+        budget.characters -= steps / STEPS_PER_CHARACTER;
+        this.#counted("");
+      },
+      refuse: (why) => this.#refused(why),
+    });
+    const isLongest = operation.length > 1;
+    if (isReplaced) return replaced(value, pattern, this.#until("}", depth, true), isLongest);
+    return operation.startsWith("#")
+      ? withoutPrefix(value, pattern, isLongest)
+      : withoutSuffix(value, pattern, isLongest);
   }
 
   #counted(value: string): string {

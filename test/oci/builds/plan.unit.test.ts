@@ -162,7 +162,7 @@ describe("a build file", () => {
 });
 
 describe("variables", () => {
-  const values: Readonly<Record<string, string>> = { a: "1", empty: "" };
+  const values: Readonly<Record<string, string>> = { a: "1", empty: "", path: "a/b/c.tar.gz", star: "x?*" };
   const words = { escape_char: "\\", line: 1, value: (name: string) => values[name], budget: newTextBudget() };
   it.each([
     ["$a-${a}", "1-1"],
@@ -174,10 +174,30 @@ describe("variables", () => {
     ['"a\\"b\\n"', 'a"b\\n'],
     ["a\\ b", "a b"],
     ["$", "$"],
+    ["[$1$@${2}$$]", "[]"],
+    ["$aé|${bé:-none}", "|none"],
+    ["${path#*/}|${path##*/}|${path%/*}|${path%%/*}", "b/c.tar.gz|c.tar.gz|a/b|a"],
+    ["${path/b/$a}|${path//[ac]/x}|${path//?/-}|${none/x/y}", "a/1/c.tar.gz|a/b/c.tar.gz|------------|"],
+    ["${path/\\//-}|${star%\\*}|${star#x\\?}", "a-b/c.tar.gz|x?|*"],
   ])("expand %j", (text, expected) => expect(expand(text, words)).toBe(expected));
 
   it("refuse a missing one that must be set", () => {
     expect(() => expand("${none:?why}", words)).toThrow("none: why");
+  });
+
+  it.each([
+    ["${a#x", "lacks its }"],
+    ["${a/x}", "lacks its /"],
+    ["${a#\\x}", "invalid escape in a pattern: '\\x'"],
+    ["${a!x}", "unsupported form of variable a"],
+    ["${}", "has no name"],
+  ])("are refused: %j", (text, why) => expect(() => expand(text, words)).toThrow(why));
+
+  it("have patterns that end by their bound, however many stars they have", () => {
+    const value = () => "a".repeat(100_000);
+    const budget = newTextBudget();
+    const text = `\${v//${"*a".repeat(5_000)}b/x}`;
+    expect(() => expand(text, { ...words, value, budget })).toThrow(/variables too large/);
   });
 });
 
