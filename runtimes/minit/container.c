@@ -30,6 +30,9 @@ static bool is_ending;
 static uint64_t kill_us, give_up_us;
 static struct conn *reader; /* NULL: nobody is attached */
 static uint32_t reader_id;
+static bool reader_writes;                  /* it asked for the command's input */
+static bool reader_was_awaited;             /* it came while output waited for it (M7) */
+static uint64_t stall_ms, stalled_us;       /* M9: how long, and until when, a reader may take nothing; 0: it takes */
 static uint64_t hold_us;                    /* until when output waits for a reader; 0: it does not */
 static uint64_t drain_until_us = UINT64_MAX; /* until when the end waits for the reader */
 static int reads_left[2] = {-1, -1};        /* of the pipes at the end; -1: not known yet */
@@ -96,6 +99,7 @@ void container_start(char **argv, const struct container_options *options) {
   /* A write beyond fails with EFBIG: the signal ends no PID 1. */
   if (!proc_limit_own_files(LOG_SEGMENT_BYTES)) fatal("file size limit");
   log_open(LOG_FD);
+  stall_ms = options->stall_ms;
   proc.in_fd = proc.out_fd[0] = proc.out_fd[1] = proc.report_fd = -1;
   if (!find_identity(options)) return;
   if (argv == NULL) {
@@ -187,15 +191,17 @@ void container_attach(struct conn *c, uint32_t id, struct cursor *body) {
   } else {
     reader = c;
     reader_id = id;
-    hold_us = kill_us = 0;
+    reader_writes = (wire.flags & ATTACH_STDIN) != 0;
+    reader_was_awaited = hold_us != 0;
+    hold_us = kill_us = stalled_us = 0;
     uint32_t pid = (uint32_t)proc.pid;
     conn_send(c, STARTED, id, &pid, sizeof pid, NULL, 0);
-    if (!(wire.flags & ATTACH_STDIN)) proc_write_end(&proc);
   }
 }
 
 bool container_input(struct conn *c, uint32_t id, const struct cursor *body) {
   if (c != reader || id != reader_id) return false;
+  if (!reader_writes) return true;
   /* Without memory for it the input is cut off; the end of the connection says so. */
   if (!proc_write(&proc, body->at, body->left)) c->dead = true;
   if (buf_len(&proc.in) > STDIN_QUEUE_MAX) c->held = true;
@@ -204,15 +210,33 @@ bool container_input(struct conn *c, uint32_t id, const struct cursor *body) {
 
 bool container_input_end(const struct conn *c, uint32_t id) {
   if (c != reader || id != reader_id) return false;
-  proc_write_end(&proc);
+  if (reader_writes) proc_write_end(&proc);
   return true;
 }
 
-/* The command goes on without its reader, and without input. */
+/* The command goes on without its reader, and without the input that one wrote. */
 static void let_go(void) {
   reader = NULL;
   hold_us = 0;
+  if (reader_writes) proc_write_end(&proc);
+}
+
+/* Nobody came in time (M7): nobody will write the input either. */
+static void give_up_waiting(void) {
+  hold_us = 0;
   proc_write_end(&proc);
+}
+
+/* M9 */
+static void look_at_reader(uint64_t now) {
+  if (reader == NULL || stall_ms == 0 || reader_was_awaited || buf_len(&reader->out) <= OUT_PAUSE) {
+    stalled_us = 0;
+  } else if (stalled_us == 0) {
+    stalled_us = now + stall_ms * 1000;
+  } else if (now >= stalled_us) {
+    send_error(reader, reader_id, ETIMEDOUT, "the client took no output for too long, and is detached");
+    let_go();
+  }
 }
 
 void container_closed(const struct conn *c) {
@@ -257,9 +281,10 @@ static _Noreturn void conclude(void) {
 
 void container_turn(uint64_t now) {
   log_turn(now);
-  if (hold_us != 0 && now >= hold_us) let_go();
+  if (hold_us != 0 && now >= hold_us) give_up_waiting();
   if (reader != NULL && buf_len(&proc.in) > STDIN_QUEUE_MAX) reader->held = true;
   if (!is_ending) {
+    look_at_reader(now);
     if (!proc_watch(&proc, &server, CONTAINER_SLOT, wants_output(now))) container_kill();
     return;
   }
@@ -280,5 +305,6 @@ uint64_t container_wake_us(void) {
   /* The first turn watches the pipes. */
   if (proc_unwatched(&proc) && wants_output(now)) return 0;
   uint64_t wake = log_wake_us();
+  if (stalled_us != 0 && stalled_us < wake) wake = stalled_us;
   return hold_us != 0 && hold_us < wake ? hold_us : wake;
 }

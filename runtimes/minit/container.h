@@ -15,6 +15,8 @@
  * M7 Where the start asks for it, output waits in the pipes until somebody is attached, `hold_ms` at most, also that of a
  *    command that has ended meanwhile: none of it is lost to the first reader.
  * M8 The end waits for a reader that takes what is left, but for DRAIN_ASKED_US at most once the container is asked to end.
+ * M9 Only the reader for whom output waited (M7) holds the command back for as long as it likes. Another one that takes nothing
+ *    for `stall_ms` is told so by ERROR and detached.
  */
 #ifndef MINIT_CONTAINER_H
 #define MINIT_CONTAINER_H
@@ -39,6 +41,7 @@ struct container_options {
   bool drops_home;    /* HOME of this process's environment is the OCI runtime's, and none of the container's */
   bool is_restricted; /* no command has a capability, root neither */
   uint32_t hold_ms;   /* M7; 0: output does not wait */
+  uint32_t stall_ms;  /* M9; 0: without a bound */
   bool has_stdin;     /* of the main command, from the first reader; else it is /dev/null */
 };
 

@@ -13,7 +13,7 @@
 #include "launcher.h"
 
 static int usage(void) {
-  fputs("usage: minit init | minit container [--user <user>] [--home] [--no-home] [--restricted] [--hold <ms>] [--stdin] [-- command] | "
+  fputs("usage: minit init | minit container [--user <user>] [--home] [--no-home] [--restricted] [--hold <ms>] [--stall <ms>] [--stdin] [-- command] | "
         "minit launcher <socket path> [private-tmp] | minit files <root> <uid base> | minit adapter <code directory>\n",
         stderr);
   return 2;
@@ -30,6 +30,7 @@ int main(int argc, char **argv) {
       else if (strcmp(*at, "--restricted") == 0) options.is_restricted = true;
       else if (strcmp(*at, "--stdin") == 0) options.has_stdin = true;
       else if (strcmp(*at, "--user") == 0 && at[1] != NULL) options.user = *++at;
+      else if (strcmp(*at, "--stall") == 0 && at[1] != NULL) options.stall_ms = (uint32_t)strtoul(*++at, NULL, 10);
       else if (strcmp(*at, "--hold") == 0 && at[1] != NULL) options.hold_ms = (uint32_t)strtoul(*++at, NULL, 10);
       else return usage();
     }

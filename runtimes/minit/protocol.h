@@ -90,12 +90,13 @@ struct PACKED wire_run {
 /*
  * MAIN_ATTACH: the main command's output comes on this connection from now on, as it is written, in STDOUT and STDERR frames
  * between STARTED and the container's EXIT. STDIN and STDIN_CLOSE with its id are the command's input, where the container has
- * one. Refused by ERROR: EBUSY while another connection is attached, ENOENT where there is no main command.
+ * one and the request asks for it. Refused by ERROR: EBUSY while another connection is attached, ENOENT where there is no main
+ * command. Later ERROR with ETIMEDOUT says that a connection that took nothing is attached no longer.
  */
 struct PACKED wire_main_attach {
   uint32_t flags;
 };
-enum { ATTACH_STDIN = 1 }; /* without it the command's input ends */
+enum { ATTACH_STDIN = 1 }; /* without it the input is left to another connection, and what comes for it is dropped */
 
 /* RESIZE. */
 struct PACKED wire_size {

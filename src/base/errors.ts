@@ -52,7 +52,7 @@ export const ERRORS = {
     "caller",
     "The path does not support the method; the Allow header lists the supported ones.",
   ),
-  REQUEST_TIMEOUT: row(408, "caller", "The client did not send the request in time."),
+  REQUEST_TIMEOUT: row(408, "caller", "The client did not send the request, or take the output, in time."),
   WRONG_STATE: row(409, "caller", "The resource's state does not allow the request; details.state names the state."),
   NOT_RUNNING: row(409, "caller", "The container is not running."),
   NAME_TAKEN: row(409, "caller", "Another resource of the tenant has the name."),

@@ -291,6 +291,8 @@ export const LIMITS = {
   stream_buffer_bytes: 1024 * 1024,
   /** How long the output of a container that is made to be attached to waits for its first client. */
   attach_hold_ms: 10_000,
+  /** A client that attaches later, and takes nothing for so long, is detached: a service does not wait for who looks at it. */
+  attach_stall_ms: 30_000,
   /** How long an open WebSocket of an exec may be without the request for its command. */
   exec_request_ms: 10_000,
   /** Between SIGTERM at the deadline and SIGKILL. */

@@ -157,6 +157,33 @@ describe("the socket of a command", () => {
     expect(second.frames.at(-1)).toMatchObject({ type: "exit", code: 137 });
   });
 
+  it("leaves the input to a client that asks for it, and output to those who may run commands", async () => {
+    const keyOf = async (...scopes: string[]) =>
+      (await daemon.call("POST", "/api/tenants/default/api-keys", { name: scopes.join("-"), scopes })).body.key;
+    const command = ["sh", "-c", "echo up; cat; echo over"];
+    await daemon.call("POST", "/api/containers", { name: "reads", command, attach: true, stdin: true });
+    const path = "/ws/containers/reads/attach";
+    const url = `${daemon.url.replace("http", "ws")}${path}`;
+    for (const scopes of [["read"], ["write"], ["read", "write"]]) {
+      const refused = await refusalOf(url, { "x-api-key": await keyOf(...scopes) }, "command");
+      expect([scopes, refused.status, refused.body.error_code]).toEqual([scopes, 403, "FORBIDDEN"]);
+    }
+    const looking = await TerminalTab.open(`${daemon.url}${path}`, await keyOf("invoke"), undefined, "command");
+    await eventually("it looks", () => looking.output.includes("up\n"));
+    looking.socket.send(Buffer.from("\0forged\n"));
+    looking.socket.send('{"type":"stdin_end"}');
+    looking.socket.close();
+    const writing = await eventually("the next is let in", () => open(`${path}?stdin=true`).catch(() => null));
+    writing.socket.send(Buffer.from("\0own\n"));
+    await eventually("it comes back", () => writing.output.includes("own\n"));
+    writing.socket.send('{"type":"stdin_end"}');
+    await eventually("it has ended", () => writing.code !== null);
+    expect(writing.output.replaceAll("\u0001", "")).toBe("own\nover\n");
+    // Who attaches to a running service and takes nothing does not stop it for long.
+    expect((await out("exec", "box", "--", "cat", "/proc/1/cmdline")).split("\0")).toContain("--stall");
+    await daemon.call("DELETE", "/api/containers/reads");
+  });
+
   it("gives what waits to the log where nobody attaches", async () => {
     await daemon.call("POST", "/api/containers", { name: "alone", command: ["echo", "hello"], attach: true });
     await eventually("it has ended", async () => {

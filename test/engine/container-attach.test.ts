@@ -1,4 +1,5 @@
 /** Attaching to the main command of `minit container`, on real processes. */
+import { rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { systemClock as clock } from "../../src/base/clock.ts";
@@ -57,6 +58,32 @@ describe("the reader that is attached", () => {
     expect(text() === numbers(400_000)).toBe(true);
   });
 
+  it("that nobody waited for is detached where it takes nothing; one that takes goes on", async () => {
+    const script = "until [ -e $0 ]; do sleep 0.05; done; yes | head -c 20000000; echo over; exec sleep 1000";
+    const go = `/var/tmp/hearth-go-${process.pid}`;
+    const container = await native.container(["sh", "-c", script, go], { flags: ["--stall", "200"] });
+    const { exec, bytes } = attach(container, { isSlow: true });
+    const ended = exec.exited.catch((error: unknown) => error);
+    await exec.started;
+    writeFileSync(go, "");
+    try {
+      // The command goes on, with the log as its reader.
+      await eventually("the command is over", async () => (await logOf(container)).at(-1)?.message === "over");
+      // What it took in the end is whole up to where it was cut, and it is told.
+      const pushing = setInterval(() => exec.resume(), 1);
+      expect(await ended).toMatchObject({ code: "REQUEST_TIMEOUT", message: expect.stringContaining("is detached") });
+      clearInterval(pushing);
+      expect(bytes().length).toBeLessThan(20_000_000);
+      expect(bytes().every((byte, i) => byte === (i % 2 === 0 ? 0x79 : 0x0a))).toBe(true);
+      const next = attach(container);
+      await next.exec.started;
+      next.exec.close();
+    } finally {
+      rmSync(go, { force: true });
+      await shutdown(container.path, 20_000, clock);
+    }
+  });
+
   it("does not hold up a container that is asked to end", async () => {
     const container = await native.container(["yes"], { flags: HELD });
     const { exec } = attach(container, { isSlow: true });
@@ -77,6 +104,28 @@ describe("the reader that is attached", () => {
     first.exec.close();
     await native.endSpawn(container.ended);
     expect((await logOf(container)).at(-1)).toMatchObject({ message: "over" });
+  });
+
+  it("ends or writes no input that it did not ask for, and leaves it to the next one", async () => {
+    const container = await native.container(["sh", "-c", "echo up; cat; echo over"], { flags: [...HELD, "--stdin"] });
+    const looking = attach(container);
+    await eventually("it looks", () => looking.text() === "up\n");
+    looking.exec.write(Buffer.from("forged\n"));
+    looking.exec.endStdin();
+    looking.exec.close();
+    looking.exec.exited.catch(() => {});
+    const writing = await eventually("the next is let in", async () => {
+      const next = attach(container, { has_stdin: true });
+      return next.exec.started.then(
+        () => next,
+        () => null,
+      );
+    });
+    writing.exec.write(Buffer.from("own\n"));
+    await eventually("it comes back", () => writing.text() === "own\n");
+    writing.exec.endStdin();
+    await writing.exec.exited;
+    expect(writing.text()).toBe("own\nover\n");
   });
 
   it("is one, and its place is free after it", async () => {

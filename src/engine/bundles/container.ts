@@ -274,6 +274,7 @@ function minitProcess(
     ...(spec.user !== null && spec.strict ? ["--restricted"] : []),
     ...(findsHome(spec) ? ["--home"] : []),
     ...(lacksHome ? ["--no-home"] : []),
+    ...["--stall", String(LIMITS.attach_stall_ms)],
     ...(spec.attach === true ? ["--hold", String(LIMITS.attach_hold_ms)] : []),
     ...(spec.attach === true && spec.stdin === true ? ["--stdin"] : []),
     ...(spec.command.length === 0 ? [] : ["--", ...spec.command]),

@@ -49,12 +49,13 @@ const MAIN_ID = 0;
 const SIGKILL = 9;
 const ENOENT = 2;
 const EBUSY = 16;
+const ETIMEDOUT = 110;
 const ESHUTDOWN = 108;
 
 /** Codes of what minit refuses by errno; INTERNAL otherwise. */
 type Refusals = Readonly<Record<number, ErrorCode>>;
 const RUN_REFUSALS: Refusals = { [EBUSY]: "CAPACITY_FULL", [ESHUTDOWN]: "NOT_RUNNING" };
-const ATTACH_REFUSALS: Refusals = { [EBUSY]: "IN_USE", [ENOENT]: "WRONG_STATE" };
+const ATTACH_REFUSALS: Refusals = { [EBUSY]: "IN_USE", [ENOENT]: "WRONG_STATE", [ETIMEDOUT]: "REQUEST_TIMEOUT" };
 
 /** A request that begins a stream of a command. */
 interface Opening {
@@ -239,7 +240,9 @@ class ExecConnection implements Exec {
       this.close();
     } else if (type === FRAME.ERROR) {
       const errno = body.readUInt32LE(0);
-      this.#end(new AppError(this.#refusals[errno] ?? "INTERNAL", `minit refused the command: ${readRefusal(body)}`));
+      const text = readRefusal(body);
+      const message = errno === ETIMEDOUT ? text : `minit refused the command: ${text}`;
+      this.#end(new AppError(this.#refusals[errno] ?? "INTERNAL", message));
       this.close();
     }
   }
@@ -283,7 +286,8 @@ export function openExec(path: string, request: RunRequest, listener: ExecListen
 
 /**
  * Attaches to the main command of a container. `exited` is the container's end. Write no input before `started`. Rejects
- * with IN_USE while another client is attached, WRONG_STATE where there is no main command.
+ * with IN_USE while another client is attached, WRONG_STATE where there is no main command, REQUEST_TIMEOUT where the client took
+ * nothing for `attach_stall_ms` and is no longer attached.
  */
 export function openAttach(path: string, { has_stdin }: AttachRequest, listener: ExecListener, clock: Clock): Exec {
   const frame = new FrameWriter(FRAME.MAIN_ATTACH, EXEC_ID, 4).u32(has_stdin ? FLAG_STDIN : 0).buffer;
