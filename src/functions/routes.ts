@@ -309,7 +309,10 @@ function versionRoutes({ functions, operations, snapshot_versions }: FunctionRou
       handler: async ({ caller, params, query, body, once, signal }) => {
         const { tenant_id } = caller;
         checkSmoke(caller, body.smoke);
-        const operation = await snapshot_versions.accept(caller, params.function_id, body, once);
+        const operation = await snapshot_versions.accept(caller, params.function_id, body, {
+          once,
+          signal,
+        });
         return operations.answer(tenant_id, operation, {
           execution: query.execution ?? "async",
           signal,

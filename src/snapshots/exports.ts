@@ -132,9 +132,9 @@ export class Exports {
     return this.#options.operations.accept(tenant_id, { type: "snapshot.export", target, input, once });
   }
 
-  /** Waits for a snapshot that is being taken. Throws NOT_FOUND, INVALID_ARGUMENT, QUOTA_EXCEEDED, WRONG_STATE. */
-  async checkImage(tenant_id: string, snapshot_id: string, reference: string): Promise<void> {
-    await this.check(tenant_id, await this.#options.settling.row(tenant_id, snapshot_id), reference);
+  /** Waits for a snapshot that is being taken, unless the client goes. Throws NOT_FOUND, INVALID_ARGUMENT, QUOTA_EXCEEDED, WRONG_STATE. */
+  async checkImage(tenant_id: string, snapshot_id: string, reference: string, signal: AbortSignal): Promise<void> {
+    await this.check(tenant_id, await this.#options.settling.row(tenant_id, snapshot_id, signal), reference);
   }
 
   /** Makes an image of a snapshot. Throws as the import of an image does. */

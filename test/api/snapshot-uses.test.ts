@@ -92,11 +92,13 @@ describe("slow work, and sources that are deleted meanwhile", () => {
     /** Answers of requests that are sent while the snapshot is being taken. */
     const sent = async (
       { path, id }: { path: string; id: string },
-      requests: readonly (readonly [string, string])[],
+      requests: readonly (readonly [string, string, object?])[],
     ) => {
       let answered = 0;
-      const all = requests.map(([method, to]) =>
-        snapshots.call(method, to.replace("{path}", path).replace("{id}", id)).finally(() => answered++),
+      const all = requests.map(([method, to, body]) =>
+        snapshots
+          .call(method, to.replace("{path}", path).replace("{id}", id), body && { snapshot_id: id, ...body })
+          .finally(() => answered++),
       );
       expect(await snapshots.ok("GET", path)).toMatchObject({ state: "creating" });
       expect(answered).toBe(0);
@@ -113,6 +115,18 @@ describe("slow work, and sources that are deleted meanwhile", () => {
     expect(await sent(kept, uses)).toEqual(uses.map(() => [200, null]));
     expect(await snapshots.ok("GET", kept.path)).toMatchObject({ state: "ready", pinned: true });
     await snapshots.ok("POST", `${kept.path}/unpin`);
+    // Those that begin an operation, too.
+    const fn = await snapshots.ok("POST", "/api/functions", { name: "made", handler: "cat" });
+    const begins = [
+      ["POST", "/api/snapshots/{id}/export", { snapshot_id: undefined, reference: "made:1" }],
+      ["POST", `/api/functions/${fn.id}/versions`, {}],
+      ["POST", "/api/containers/box/restore", {}],
+    ] as const;
+    expect(await sent(await begun(), begins)).toEqual(begins.map(() => [202, null]));
+    await eventually("they have ended", async () => {
+      const { operations } = await snapshots.ok("GET", "/api/operations?limit=20");
+      return operations.every((one: { completed_at: string | null }) => one.completed_at !== null);
+    });
     const removed = await begun();
     expect(await sent(removed, [["DELETE", "{path}"]])).toEqual([[200, null]]);
     expect((await snapshots.call("GET", removed.path)).status).toBe(404);
@@ -120,16 +134,28 @@ describe("slow work, and sources that are deleted meanwhile", () => {
     await hook("exit 7");
     const lost = await begun();
     const refused = [...uses, ["POST", "{path}/unpin"], ["DELETE", "{path}"]] as const;
-    expect(await sent(lost, refused)).toEqual(refused.map(() => [404, "NOT_FOUND"]));
+    expect(await sent(lost, [...refused, ...begins])).toEqual([...refused, ...begins].map(() => [404, "NOT_FOUND"]));
     // A client that gives up: what it asked for is not done later.
     await hook("true");
     const left = await begun();
     const headers = { "x-api-key": KEY, "x-tenant-id": "default" };
     const gone = AbortSignal.timeout(500);
-    await expect(fetch(daemon.url + left.path, { method: "DELETE", headers, signal: gone })).rejects.toThrow();
+    const json = { ...headers, "content-type": "application/json" };
+    const leave = ([method, path, body]: (typeof begins)[number]) =>
+      fetch(daemon.url + path.replace("{id}", left.id), {
+        ...{ method, headers: json, body: JSON.stringify({ snapshot_id: left.id, ...body }), signal: gone },
+      });
+    const gave = [
+      fetch(daemon.url + left.path, { method: "DELETE", headers, signal: gone }),
+      ...begins.map((one) => leave(one)),
+    ];
+    expect((await Promise.allSettled(gave)).map(({ status }) => status)).toEqual(gave.map(() => "rejected"));
     await containers.shell("box", "touch /go");
     await snapshots.ended(left.operation);
     expect(await snapshots.ok("GET", left.path)).toMatchObject({ state: "ready" });
+    const { operations } = await snapshots.ok("GET", "/api/operations?limit=1");
+    expect(operations).toMatchObject([{ operation_id: left.operation.operation_id }]);
+    await snapshots.ok("DELETE", `/api/functions/${fn.id}`);
     await snapshots.clear();
   });
 

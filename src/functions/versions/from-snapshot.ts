@@ -14,7 +14,7 @@ import type { SnapshotVersion } from "./schema.ts";
 /** The part of the concern of snapshots that versions use. */
 export interface SnapshotImages {
   /** Throws NOT_FOUND, INVALID_ARGUMENT for a snapshot of a volume, WRONG_STATE while it is made, QUOTA_EXCEEDED. */
-  checkImage(tenant_id: string, snapshot_id: string, reference: string): Promise<void>;
+  checkImage(tenant_id: string, snapshot_id: string, reference: string, signal: AbortSignal): Promise<void>;
   /** Makes an image of a snapshot. Throws as an import of an image does. */
   makeImage(
     tenant_id: string,
@@ -59,13 +59,13 @@ export class SnapshotVersions {
     { tenant_id, key_id, scopes }: Author,
     function_id: string,
     version: SnapshotVersion,
-    once: Once | null,
+    { once, signal }: { readonly once: Once | null; readonly signal: AbortSignal },
   ): Promise<OperationRecord> {
     const { functions, snapshots, operations } = this.#options;
     const { id } = await functions.get(tenant_id, function_id);
     // One reference for each snapshot of a function: the same request again makes the same image.
     const reference = `localhost/functions/${id.replaceAll("_", "-")}:${version.snapshot_id}`;
-    await snapshots.checkImage(tenant_id, version.snapshot_id, reference);
+    await snapshots.checkImage(tenant_id, version.snapshot_id, reference, signal);
     const input: Input = { function_id: id, key_id, scopes, reference, version };
     const target = { type: "function", id };
     return operations.accept(tenant_id, { type: "function.version", target, input, once });
