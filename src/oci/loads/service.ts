@@ -107,7 +107,7 @@ export class ImageLoads {
   ): Promise<ArchiveFiles> {
     const { clock, engine } = this.#options;
     const { image_archive_bytes_max: bytes_max, image_archive_entries_max: entries_max } = LIMITS;
-    const pieces = paced(archive, { clock, bytes_max, what: "archive" });
+    const pieces = paced(until(signal, archive), { clock, bytes_max, what: "archive" });
     const reader = await engine.files.readTar(tenant_id, pieces, { bytes_max, entries_max });
     try {
       return await keepArchive(reader, own, { reserve: (bytes) => intake.files(bytes), signal });
@@ -153,6 +153,14 @@ export class ImageLoads {
       // The reference may have named another image before, and a refused image has no row.
       void tenant_images.free();
     }
+  }
+}
+
+/** Also within a file that is passed over. A client that sends nothing at all has the deadlines of its request. */
+async function* until(signal: AbortSignal, archive: AsyncIterable<Uint8Array>) {
+  for await (const piece of archive) {
+    signal.throwIfAborted();
+    yield piece;
   }
 }
 
