@@ -188,14 +188,33 @@ describe("COPY and ADD", () => {
     );
   });
 
+  it("refuse zstd data that need a window of 128 MiB, in the first frame or in a later one", async () => {
+    // A frame without a size, with a window of 2^27 bytes and one block that is stored as it is.
+    const frame = (content: Buffer) => {
+      const head = Buffer.from("28b52ffd0088000000", "hex");
+      head.writeUIntLE((content.length << 3) | 1, 6, 3);
+      return Buffer.concat([head, content]);
+    };
+    const tar = archive({ name: "in/file", content: "packed\n".repeat(50_000) });
+    const later = Buffer.concat([zstdCompressSync(tar.subarray(0, 300_000)), frame(tar.subarray(300_000, 400_000))]);
+    for (const content of [frame(archive({ name: "f", content: "x" })), later]) {
+      const { status, body } = await user.build(`${BASE}ADD t.zst /a/\n`, [{ name: "t.zst", content }]);
+      const error = expect.stringMatching(/zstd data needs a window of 134217728 bytes \(limit 16777216 bytes\)/);
+      expect([status, body.error]).toEqual([400, error]);
+    }
+  });
+
   it("unpack a compressed archive and copy a compressed file that is none", async () => {
     const tar = archive({ name: "in/file", content: "packed\n", uid: 3, gid: 4 });
     const binary = (name: string, content: Buffer) => ({ name, content });
+    const zstd = (bytes: Buffer) => zstdCompressSync(bytes);
+    const skipped = Buffer.from("502a4d180400000001020304", "hex");
     const { reference } = await user.built(
       `${BASE}ADD t.gz t.zst plain.gz plain.zst half.gz /a/\nADD plain.gz /b/name\n`,
       [
         binary("t.gz", gzipSync(tar)),
-        binary("t.zst", zstdCompressSync(tar)),
+        // As programs write it that compress side by side: a frame to skip, and several.
+        binary("t.zst", Buffer.concat([skipped, ...[tar.subarray(0, 700), tar.subarray(700)].map(zstd)])),
         binary("plain.gz", gzipSync("no archive at all ".repeat(100))),
         binary("plain.zst", zstdCompressSync("x")),
         binary("half.gz", gzipSync("y".repeat(5_000)).subarray(0, 20)),
