@@ -59,6 +59,42 @@ with ThreadPoolExecutor(threads) as pool:
 `;
 
 /**
+ * A runtime interface client with the requests of Amazon's for Python: one connection that is kept, and for an error a header
+ * with its stack for X-Ray, of up to 1 MiB.
+ */
+const CLIENT = `
+import importlib, json, os, sys, traceback
+from http.client import HTTPConnection
+sys.path.insert(0, os.environ["LAMBDA_TASK_ROOT"])
+connection, USER_AGENT = HTTPConnection(os.environ["AWS_LAMBDA_RUNTIME_API"]), "AWS_Lambda_Python/3.11"
+def ask(method, path, expected, body=None, headers={}):
+    connection.request(method, "/2018-06-01/runtime/" + path, body, {"User-Agent": USER_AGENT, **headers})
+    response = connection.getresponse()
+    content = response.read()
+    if response.status != expected: raise SystemExit(f"{path} answered {response.status}: {content}")
+    return response.headers, content
+def told(error):
+    frames = traceback.extract_tb(error.__traceback__)
+    shown = {"errorMessage": str(error), "errorType": type(error).__name__, "requestId": "", "stackTrace": traceback.format_list(frames)}
+    stack = [{"label": frame.name, "path": frame.filename, "line": frame.lineno} for frame in frames]
+    cause = {"working_directory": os.getcwd(), "exceptions": [{"message": str(error), "type": type(error).__name__, "stack": stack}], "paths": [x["path"] for x in stack]}
+    headers = {"Content-Type": "application/vnd.aws.lambda.error+json", "Lambda-Runtime-Function-XRay-Error-Cause": json.dumps(cause), "Lambda-Runtime-Function-Error-Type": type(error).__name__}
+    return json.dumps(shown), headers
+module, name = os.environ["_HANDLER"].rsplit(".", 1)
+try: handler = getattr(importlib.import_module(module.replace("/", ".")), name)
+except Exception as error:
+    ask("POST", "init/error", 202, *told(error))
+    sys.exit(1)
+while True:
+    headers, event = ask("GET", "invocation/next", 200)
+    id = headers["Lambda-Runtime-Aws-Request-Id"]
+    os.environ["_X_AMZN_TRACE_ID"] = headers["Lambda-Runtime-Trace-Id"]
+    try: result = json.dumps(handler(json.loads(event), {"id": id, "arn": headers["Lambda-Runtime-Invoked-Function-Arn"]}))
+    except Exception as error: ask("POST", f"invocation/{id}/error", 202, *told(error))
+    else: ask("POST", f"invocation/{id}/response", 202, result, {"Content-Type": "application/json"})
+`;
+
+/**
  * A client whose payload is a script: it sends each step unchanged on a connection of its own. The answers are the
  * result. \`ID\` in a step is the id of the call.
  */
@@ -167,6 +203,40 @@ describe("the Runtime API", () => {
       "lambda-runtime-trace-id": "Root=1-0af76519-16cd43dd8448eb211c80319c;Parent=b7ad6b7169203331;Sampled=1",
       traceparent: expect.stringMatching(/^00-0af7/),
     });
+  });
+
+  it("serves a client as Amazon's for Python, with stacks of any depth", async () => {
+    const handler = `import os
+def handler(event, context):
+    if isinstance(event, int): return handler(event - 1, context) if event else os.environ["_X_AMZN_TRACE_ID"]
+    if event == "deep": return handler(event, context)
+    if event == "long": raise ValueError("é" * 100_000)
+    return [event, context]
+`;
+    const adapter = await start({ "src/app.py": handler, "client.py": CLIENT });
+    expect(await adapter.bind("python3 client.py src/app.handler", LAMBDA)).toMatchObject({ status: "returned" });
+    for (const event of [{ a: 1 }, "x".repeat(100_000)]) {
+      const { content } = await adapter.call(JSON.stringify(event), { invocation_id: "inv-1" });
+      expect(content).toEqual([event, { id: "inv-1", arn: expect.stringMatching(/^arn:aws:lambda:/) }]);
+    }
+    const deep = await adapter.call('"deep"');
+    expect(deep).toMatchObject({ status: "failed", content: { type: "RecursionError" } });
+    expect(deep.stderr).toContain("Previous line repeated");
+    const long = await adapter.call('"long"');
+    expect(long).toMatchObject({
+      status: "failed",
+      content: { type: "ValueError", message: expect.stringMatching(/^é+/u) },
+    });
+    expect(await adapter.call("3")).toMatchObject({ content: expect.stringMatching(/^Root=1-/) });
+  });
+
+  it("takes the init error of such a client", async () => {
+    const adapter = await start({ "client.py": CLIENT });
+    const { status, content } = await adapter.bind("python3 client.py src/app.handler", LAMBDA);
+    expect([status, content]).toEqual([
+      "not_loaded",
+      { type: "ModuleNotFoundError", message: "No module named 'src'" },
+    ]);
   });
 
   it.each([

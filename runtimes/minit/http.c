@@ -5,6 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
+enum { CUT_FROM = 4 * 1024 }; /* a head of fewer bytes is left as it is */
+
 void http_begin(struct http *h, bool is_response) { *h = (struct http){.is_response = is_response}; }
 
 static enum http_step bad(struct http *h, const char *why) {
@@ -64,6 +66,25 @@ static size_t head_len(struct http *h, struct text bytes) {
   }
   h->scanned = bytes.len < 3 ? 0 : bytes.len - 3;
   return 0;
+}
+
+void http_cut_field(struct http *h, struct buf *in, const char *name) {
+  size_t name_len = strlen(name);
+  for (size_t at = 0, len; h->at == AT_HEAD && buf_len(in) >= CUT_FROM && at < buf_len(in); at += len + 1) {
+    uint8_t *line = in->data + in->start + at;
+    size_t left = buf_len(in) - at;
+    const uint8_t *end = memchr(line, '\n', left);
+    len = end == NULL ? left : (size_t)(end - line);
+    if (len == 0 || (len == 1 && *line == '\r')) return;
+    bool is_field = len > name_len && line[name_len] == ':' && is_word((struct text){line, name_len}, name);
+    size_t cut = is_field ? len - name_len - 1 : 0;
+    if (cut == 0 || h->cut + cut > HTTP_CUT_MAX) continue;
+    memmove(line + name_len + 1, line + len, left - len);
+    in->end -= cut;
+    len -= cut;
+    h->cut += cut;
+    h->scanned = 0;
+  }
 }
 
 static bool read_version(struct http *h, struct text version) {

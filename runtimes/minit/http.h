@@ -2,7 +2,7 @@
  * A reader of HTTP/1.1 messages (RFC 9112), requests or responses, from pieces of any size. It keeps no bytes: the
  * caller's buffer holds a head until it is complete.
  *
- * H1 A head has at most HTTP_HEAD_MAX bytes, a chunk's line HTTP_LINE_MAX.
+ * H1 A head has at most HTTP_HEAD_MAX bytes, a chunk's line HTTP_LINE_MAX. Of a field that is cut, HTTP_CUT_MAX more may come.
  * H2 A message with two lengths that differ, or with a length and chunks, is refused.
  * H3 Each step uses up bytes, asks for more, or ends the message: a caller that loops comes to an end.
  */
@@ -11,7 +11,7 @@
 
 #include "json.h"
 
-enum { HTTP_HEAD_MAX = 16 * 1024, HTTP_LINE_MAX = 256 };
+enum { HTTP_HEAD_MAX = 16 * 1024, HTTP_LINE_MAX = 256, HTTP_CUT_MAX = 1024 * 1024 };
 
 enum http_step {
   HTTP_MORE, /* the reader needs more bytes */
@@ -33,12 +33,18 @@ struct http {
   bool has_length;
   uint64_t length; /* Content-Length; 0 without one */
   uint64_t left;
+  size_t cut;     /* bytes of fields that were cut */
   size_t scanned; /* bytes of an incomplete head that were searched for its end */
   const char *why;
 };
 
 /* Prepares for the next message of the connection. `is_bodiless` is the caller's to set afterwards. */
 void http_begin(struct http *h, bool is_response);
+/*
+ * Before http_read: cuts the value of the field of that name (lower case) out of a long head in the caller's buffer, as far as it
+ * has come.
+ */
+void http_cut_field(struct http *h, struct buf *in, const char *name);
 /* Reads one step. The caller drops `*used` bytes afterwards; `*piece` is among them. */
 enum http_step http_read(struct http *h, struct text bytes, size_t *used, struct text *piece);
 /* Returns true if the message ends with the connection. */
