@@ -258,6 +258,11 @@ print(sys.version_info.major, "it's $HOME", sys.stdin.read())
       status: 400,
       body: { error: "handler: command not found: no-such-command" },
     });
+    await daemon.call("PUT", `/api/functions/${created.body.id}`, { handler: "index.handler" });
+    expect((await daemon.call("POST", `/api/functions/${created.body.id}/deploy`)).body).toMatchObject({
+      error: "handler: command not found: index.handler",
+      hint: "choose the runtime nodejs or python3: a handler of shell is a command line",
+    });
     await daemon.call("PUT", `/api/functions/${created.body.id}`, { handler: "/etc/passwd" });
     expect((await daemon.call("POST", `/api/functions/${created.body.id}/deploy`)).body.error).toBe(
       "handler: file is not executable and does not begin with #!: /etc/passwd",

@@ -42,9 +42,12 @@ function runtimeOfVersion(name: string): Runtime {
   return runtime;
 }
 
-function invalid(field: string, message: string): AppError {
-  return new AppError("INVALID_ARGUMENT", `${field}: ${message}`);
+function invalid(field: string, message: string, hint?: string): AppError {
+  return new AppError("INVALID_ARGUMENT", `${field}: ${message}`, { hint });
 }
+
+/** `index.handler`, the handler of a file as other services write it: whoever sends it expects another runtime than the default. */
+const MODULE_HANDLER = /^[\w/-]+\.[A-Za-z_]\w*$/;
 
 function isInCode(path: string): boolean {
   return path === CODE_INSIDE || path.startsWith(`${CODE_INSIDE}/`);
@@ -137,7 +140,14 @@ export class Checks {
     const found = await this.#command(version, made, name);
     if (found.place !== null) return this.#script(version, made, found.place);
     const problem = found.isFile ? "file is not executable and does not begin with #!" : "command not found";
-    throw invalid("handler", `${problem}: ${name}`);
+    const isOfModule = version.handler === name && MODULE_HANDLER.test(name);
+    throw invalid(
+      "handler",
+      `${problem}: ${name}`,
+      isOfModule
+        ? `choose the runtime nodejs or python3: a handler of ${version.runtime} is a command line`
+        : undefined,
+    );
   }
 
   /** Resolves to the program that a word of a command names; without one, to whether a file has its name. */
