@@ -1,6 +1,7 @@
 /*
- * One static binary, five modes: PID 1 of an instance and of a container, the daemon's helper for small things, a
- * server of the files of one tree, and the process that passes calls to a command (runtime `custom`).
+ * One static binary, six modes: PID 1 of an instance and of a container, the daemon's helper for small things, a
+ * server of the files of one tree, the process that passes calls to a command (runtime `custom`), and the one that waits for a
+ * program started in its place (runtime `nodejs`).
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -8,13 +9,14 @@
 #include <string.h>
 
 #include "adapter.h"
+#include "await.h"
 #include "files.h"
 #include "init.h"
 #include "launcher.h"
 
 static int usage(void) {
   fputs("usage: minit init | minit container [--user <user>] [--home] [--no-home] [--restricted] [--hold <ms>] [--stall <ms>] [--stdin] [-- command] | "
-        "minit launcher <socket path> [private-tmp] | minit files <root> <uid base> | minit adapter <code directory>\n",
+        "minit launcher <socket path> [private-tmp] | minit files <root> <uid base> | minit adapter <code directory> | minit await\n",
         stderr);
   return 2;
 }
@@ -43,5 +45,6 @@ int main(int argc, char **argv) {
   }
   if (argc == 4 && strcmp(argv[1], "files") == 0) return files_main(argv[2], argv[3]);
   if (argc == 3 && strcmp(argv[1], "adapter") == 0) return adapter_main(argv[2]);
+  if (argc == 2 && strcmp(argv[1], "await") == 0) return await_main();
   return usage();
 }

@@ -20,7 +20,11 @@ const COMPILER = "esbuild";
 const COMPILER_PATH = new URL(`../../node_modules/@esbuild/linux-${process.arch}/bin/esbuild`, import.meta.url)
   .pathname;
 
-const ARGUMENTS = [...FLAGS, `${RUNTIME_INSIDE}/main.mjs`, CODE_INSIDE, `${RUNTIME_INSIDE}/${COMPILER}`, ...SCRATCH];
+/** Path of the helper in every instance. */
+const MINIT_INSIDE = "/dev/init";
+
+const PATHS = [CODE_INSIDE, `${RUNTIME_INSIDE}/${COMPILER}`, MINIT_INSIDE, ...SCRATCH];
+const ARGUMENTS = [...FLAGS, `${RUNTIME_INSIDE}/main.mjs`, ...PATHS];
 /** Path of Node in the profile, and in instances of other images. */
 const NODE = "/usr/local/bin/node";
 const FOREIGN_NODE = "/dev/node";

@@ -1,8 +1,9 @@
 /** How the runtime nodejs loads what compilers and people write, and what it shows of errors. */
 import { execFileSync } from "node:child_process";
+import { readdirSync } from "node:fs";
 import { afterEach, describe, expect, it } from "vitest";
 import { NodejsProcess } from "../../test/support/nodejs-process.ts";
-import { resultOf } from "../../test/support/resident-requests.ts";
+import { callHead, resultOf } from "../../test/support/resident-requests.ts";
 import { type BindHead, STATUS } from "../envelope.ts";
 
 const started: NodejsProcess[] = [];
@@ -112,6 +113,70 @@ describe("a variable that Node reads at its start", () => {
     expect(resultOf(await one.call())).toEqual([["one", "two", "three"], 3, true, NODE_OPTIONS]);
   });
 
+  const STARTED = `import { readFileSync } from "node:fs"; import { getHeapStatistics } from "node:v8";
+    export const handler = (payload) => ({
+      heap_mb: Math.round(getHeapStatistics().heap_size_limit / 2 ** 20), length: payload?.length, early: globalThis.early,
+      started: readFileSync("/proc/self/environ", "utf8").split("\\0").filter((one) => /^(LD_|MALLOC_)/.test(one)),
+      own: Object.keys(process.env).filter((name) => /^(LD_|MALLOC_|NODE_|HEARTH_)/.test(name)).sort(),
+    });`;
+
+  it.each([
+    ["--max-old-space-size=100 --max-semi-space-size=1", 103],
+    ["--max_old_space_size=200 --max-semi-space-size=2 --import=./early.mjs", 206],
+    ["--dns-result-order ipv4first --max-semi-space-size=1 --max-old-space-size=150 -C own", 153],
+  ])("NODE_OPTIONS=%s is that of the process", async (NODE_OPTIONS, heap_mb) => {
+    const files = { "early.mjs": "globalThis.early = 1;" };
+    const one = await bound(STARTED, { NODE_OPTIONS }, files);
+    expect(resultOf(await one.call())).toEqual({
+      ...{ heap_mb, started: [], own: ["NODE_OPTIONS"] },
+      ...(NODE_OPTIONS.includes("early") ? { early: 1 } : {}),
+    });
+  });
+
+  it("of the loader and of malloc is there when the process starts, and no request is lost", async () => {
+    const variables = { LD_LIBRARY_PATH: "/function/lib", MALLOC_ARENA_MAX: "2" };
+    const one = await bound(STARTED, variables);
+    // As the daemon may: before the bind is answered, in several frames.
+    const [first, second] = await Promise.all([
+      one.resident.call(callHead({}), JSON.stringify("x".repeat(300_000))),
+      one.resident.call(callHead({}), JSON.stringify("y".repeat(7))),
+    ]);
+    const started = Object.entries(variables).map(([name, value]) => `${name}=${value}`);
+    expect([first, second].map((answer) => resultOf(answer))).toMatchObject([
+      { length: 300_000, started, own: Object.keys(variables) },
+      { length: 7 },
+    ]);
+    expect(readdirSync(one.resident.directory)).toEqual([]);
+  });
+
+  it("stands for a process that ends as any other", async () => {
+    const code =
+      "import { setTimeout } from 'node:timers/promises'; export const handler = async (signal) => { process.kill(process.pid, signal); await setTimeout(5000); };";
+    for (const signal of ["SIGTERM", "SIGKILL"]) {
+      const one = await bound(code, { NODE_OPTIONS: "--max-old-space-size=100" });
+      expect((await one.call(signal)).ended).toBe("cancelled");
+      expect(await one.resident.ended).toMatchObject({ code: null, signal });
+    }
+    const exits = await bound("export const handler = () => process.reallyExit(7);", { MALLOC_ARENA_MAX: "1" });
+    await exits.call();
+    expect(await exits.resident.ended).toMatchObject({ code: 7 });
+    const full =
+      "const kept = []; export const handler = () => { for (;;) kept.push(new Array(1e5).fill(kept.length)); };";
+    const grows = await bound(full, { NODE_OPTIONS: "--max-old-space-size=64" });
+    const { stderr } = await grows.call();
+    expect(stderr + grows.resident.own.stderr).toMatch(/heap limit/);
+  });
+
+  it("that Node refuses at its start refuses the version, with Node's words", async () => {
+    const one = await bound("export const handler = () => 1;", { NODE_OPTIONS: "--dns-result-order=never" });
+    const { ended, stderr } = await one.bound;
+    expect(await one.resident.ended).toMatchObject({ code: 1, signal: null });
+    expect([ended, stderr + one.resident.own.stderr]).toEqual([
+      "cancelled",
+      expect.stringContaining("--dns-result-order"),
+    ]);
+  });
+
   it("NODE_OPTIONS maps stacks to their sources", async () => {
     const map = { version: 3, sources: ["own.ts"], names: [], mappings: "AAAA" };
     const encoded = Buffer.from(JSON.stringify(map)).toString("base64");
@@ -145,7 +210,8 @@ describe("a variable that Node reads at its start", () => {
   it.each([
     ["NODE_OPTIONS", "--no-such-flag", "has a flag that cannot be set: --no-such-flag"],
     ["NODE_OPTIONS", "--inspect=0.0.0.0", "has a flag that cannot be set: --inspect"],
-    ["NODE_OPTIONS", "--max-old-space-size=64", "has --max-old-space-size: the heap follows memory_limit_mb"],
+    ["NODE_OPTIONS", "--stack-size=4000", "has a flag that cannot be set: --stack-size"],
+    ["NODE_OPTIONS", "--max-old-space-size=64 --permission", "has a flag that cannot be set: --permission"],
     ["NODE_OPTIONS", "--import", "has --import without a value"],
     ["NODE_DEBUG", "net", "is read when a process starts, and has no effect here"],
   ])("%s=%s is refused", async (name, value, why) => {

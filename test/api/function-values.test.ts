@@ -140,6 +140,36 @@ describe("a variable that is read when a process starts", () => {
   });
 });
 
+describe("a variable with which a process has to start anew", () => {
+  const code = `import { getHeapStatistics } from "node:v8"; import { readFileSync } from "node:fs";
+const kept = [];
+export const handler = (what) => {
+  if (what === "grow") for (;;) kept.push(new Array(1e5).fill(kept.length));
+  if (what === "kill") process.kill(process.pid, "SIGKILL");
+  return [getHeapStatistics().heap_size_limit / 2 ** 20, /MALLOC_ARENA_MAX=1\\0/.test(readFileSync("/proc/self/environ"))];
+};`;
+
+  it("has its effect in nodejs, and the instance ends as any other", async () => {
+    const environment = { NODE_OPTIONS: "--max-old-space-size=96 --max-semi-space-size=1", MALLOC_ARENA_MAX: "1" };
+    await user.deploy("anew", { "index.mjs": code }, { ...NODEJS, environment });
+    expect(await user.invoke("anew")).toMatchObject({ status: "success", result: [99, true] });
+    const grown = await user.invoke("anew", "grow");
+    expect(grown).toMatchObject({ status: "failed", stderr: expect.stringContaining("Reached heap limit") });
+    expect(grown.error_message).toContain("the process of the instance was killed by signal 6");
+    const killed = await user.invoke("anew", "kill");
+    expect(killed).toMatchObject({ status: "failed", error_message: expect.stringContaining("killed by signal 9") });
+    const late = await user.invoke("anew", "", { timeout_seconds: 2 });
+    expect(late).toMatchObject({ status: "success", result: [99, true] });
+  });
+
+  it("that Node refuses at its start refuses the deployment with Node's words", async () => {
+    const fields = { ...NODEJS, environment: { NODE_OPTIONS: "--dns-result-order=never" } };
+    const { status, body } = await user.tryDeploy("anew", { "index.mjs": code }, fields);
+    expect([status, body.error_code]).toEqual([400, "HANDLER_FAILED"]);
+    expect(body.error).toMatch(/exited with 1: .*--dns-result-order/s);
+  });
+});
+
 describe("decorators of TypeScript", () => {
   const code = `
 const twice = (method: (n: number) => number) => function (this: unknown, n: number) { return 2 * method.call(this, n); };

@@ -7,6 +7,7 @@ import { nodejs } from "../../runtimes/nodejs/index.ts";
 import { CODE_INSIDE, RUNTIME_INSIDE } from "../../runtimes/runtime.ts";
 import { NODE_PATH } from "../../src/installation/paths.js";
 import { type Tree, writeTree } from "./code.ts";
+import { engineHelper } from "./helper.ts";
 import { type Answer, type CallOptions, ResidentProcess } from "./resident-process.ts";
 import { bindHead, callHead, requestOf } from "./resident-requests.ts";
 
@@ -19,6 +20,7 @@ function argvOf(code_directory: string): string[] {
     NODE_PATH,
     ...words.map((word) => {
       const program = nodejs.programs?.[word.slice(RUNTIME_INSIDE.length + 1)];
+      if (word === "/dev/init") return engineHelper();
       if (word === CODE_INSIDE || program !== undefined) return program ?? code_directory;
       return word.replace(RUNTIME_INSIDE, nodejs.directory ?? RUNTIME_INSIDE);
     }),

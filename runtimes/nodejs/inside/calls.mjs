@@ -8,6 +8,8 @@
 import { Context } from "./context.mjs";
 import { contentOf, RuntimeError, stackOf } from "./errors.mjs";
 import { load } from "./load.mjs";
+import { restart } from "./restart.mjs";
+import { startOf } from "./start-variables.mjs";
 
 const RETURNED = 0;
 const FAILED = 1;
@@ -97,6 +99,7 @@ export class Calls {
   /** Assigned once: the wire needs the calls and they need it. */
   wire = null;
   output = null;
+  #isResumed;
   #contexts;
   #directories;
   #inFlight = new Map();
@@ -110,7 +113,9 @@ export class Calls {
   #timer = null;
   #expire = () => this.#checkDeadlines();
 
-  constructor(contexts, directories, onBound) {
+  /** `isResumed`: the program has started anew for its function already. */
+  constructor(contexts, directories, onBound, isResumed) {
+    this.#isResumed = isResumed;
     this.#contexts = contexts;
     this.#directories = directories;
     this.#onBound = onBound;
@@ -135,14 +140,15 @@ export class Calls {
     return this.#inFlight.size === 1 ? this.#inFlight.values().next().value : null;
   }
 
-  /** Takes a request of envelope.ts. */
+  /** Takes a request of envelope.ts. Returns what the wire shall do with a bind for which the program has to start anew. */
   take(id, bytes, start, end) {
     const body = start + 4 + bytes.readUInt32LE(start);
     const call = new Call(id, parse(bytes.toString("utf8", start + 4, body)));
     this.#inFlight.set(id, call);
     if (call.isBind) {
-      this.#bind(call, bytes.subarray(body, end));
-      return;
+      const onward = this.#binding === null ? this.#restart(call, bytes, start, end) : undefined;
+      if (onward === undefined) this.#bind(call, bytes.subarray(body, end));
+      return onward;
     }
     this.#watch(call.head.deadline_ms);
     let payload;
@@ -165,6 +171,31 @@ export class Calls {
   /** Answers a call whose process exits: EXITING or NOT_LOADED. */
   end(call, error) {
     this.fail(call, error, call.isBind ? NOT_LOADED : EXITING);
+  }
+
+  #restart(call, bytes, start, end) {
+    if (this.#isResumed) return undefined;
+    try {
+      const how = startOf(call.head.environment);
+      if (how === null) return undefined;
+      const request = Buffer.from(bytes.subarray(start, end));
+      process.chdir(call.head.working_directory);
+      return (framesOf) => this.#startAnew(call, how, framesOf(call.id, request));
+    } catch {
+      // The bind answers with what is wrong.
+      return undefined;
+    }
+  }
+
+  #startAnew(call, how, frames) {
+    try {
+      restart(how, frames, this.#directories);
+    } catch (error) {
+      this.#binding = call.head;
+      this.#bound = Promise.resolve();
+      this.#refusal = contentOf(error);
+      this.#finish(call, NOT_LOADED, this.#refusal);
+    }
   }
 
   async #bind(call, cache) {

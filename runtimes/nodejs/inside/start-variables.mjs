@@ -1,6 +1,6 @@
 /**
- * Variables that Node reads when a process starts. That of a cell has started before its function is known, so the runtime does
- * here what they ask for, or refuses them: the version cannot be loaded then.
+ * Variables that a process reads when it starts. That of a cell has started before its function is known, so the runtime does here
+ * what they ask for, starts the program anew in its place (restart.mjs), or refuses them: the version cannot be loaded then.
  */
 import { readFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -84,19 +84,49 @@ export function wordsOf(options) {
   );
 }
 
-async function applyOptions(options) {
+/** What the runtime needs otherwise, or what has no effect in a process that is ended from outside. */
+const NOT_SET =
+  /^--(?:no-)?(?:allow-|cpu-prof|debug-port|diagnostic-dir|entry-url|experimental-loader|frozen-intrinsics|heap-prof|input-type|inspect|loader|node-snapshot|permission|prof-process|snapshot-blob|test|trace-event|watch)/u;
+
+/** True for a flag that Node takes from NODE_OPTIONS when it starts, and the runtime does not set itself. */
+const isOfStart = (flag) => process.allowedNodeEnvironmentFlags.has(flag) && !NOT_SET.test(flag);
+
+/** Splits NODE_OPTIONS into the flags that the runtime sets, each with its value, and the words of those that need a start. */
+function optionsOf(options) {
+  const [own, ofStart] = [[], []];
   const words = wordsOf(options);
   while (words.length > 0) {
-    const [word, ...given] = words.shift().split("=");
+    const whole = words.shift();
+    const [word, ...given] = whole.split("=");
     const flag = (SHORT[word] ?? word).replaceAll("_", "-");
-    if (flag === "--max-old-space-size") refuse("NODE_OPTIONS", `has ${flag}: the heap follows memory_limit_mb`);
-    if (!Object.hasOwn(FLAGS, flag)) {
-      refuse("NODE_OPTIONS", `has a flag that cannot be set: ${word} (possible: ${Object.keys(FLAGS).join(", ")})`);
-    }
-    const value = given.length > 0 ? given.join("=") : WITH_VALUE.has(flag) ? words.shift() : undefined;
-    if (WITH_VALUE.has(flag) && !value) refuse("NODE_OPTIONS", `has ${flag} without a value`);
-    await FLAGS[flag](value);
+    if (Object.hasOwn(FLAGS, flag)) {
+      const value = given.length > 0 ? given.join("=") : WITH_VALUE.has(flag) ? words.shift() : undefined;
+      if (WITH_VALUE.has(flag) && !value) refuse("NODE_OPTIONS", `has ${flag} without a value`);
+      own.push([flag, value]);
+    } else if (isOfStart(flag)) {
+      ofStart.push(whole);
+      while (words.length > 0 && !words[0].startsWith("-")) ofStart.push(words.shift());
+    } else refuse("NODE_OPTIONS", `has a flag that cannot be set: ${word}`);
   }
+  return { own, ofStart };
+}
+
+/** Variables of the dynamic loader and of malloc. */
+const OF_LOADER = /^(?:LD_|MALLOC_|GLIBC_TUNABLES$)/u;
+
+/**
+ * Returns the flags and variables with which the program has to start for a function; null: it can stay as it is. Throws a
+ * RuntimeError for NODE_OPTIONS that it cannot follow.
+ */
+export function startOf(environment) {
+  const variables = Object.entries(environment).filter(([name]) => OF_LOADER.test(name));
+  const { NODE_OPTIONS } = environment;
+  const flags = NODE_OPTIONS ? optionsOf(NODE_OPTIONS).ofStart : [];
+  return variables.length + flags.length === 0 ? null : { flags, variables: Object.fromEntries(variables) };
+}
+
+async function applyOptions(options) {
+  for (const [flag, value] of optionsOf(options).own) await FLAGS[flag](value);
 }
 
 /**

@@ -46,7 +46,10 @@ export class Wire {
   #flush = () => this.flush();
   #arm = () => process.nextTick(this.#flush);
 
-  /** `onRequest` gets the id, and the buffer that holds the request from `start` to `end` until it returns. */
+  /**
+   * `onRequest` gets the id, and the buffer that holds the request from `start` to `end` until it returns. A function that it returns
+   * replaces the program: it gets one that makes frames of the request and of all that came.
+   */
   constructor(onRequest, afterFlush) {
     this.#onRequest = onRequest;
     this.#afterFlush = afterFlush;
@@ -60,7 +63,12 @@ export class Wire {
     this.#socket.on("error", () => process.reallyExit(1)).on("close", () => process.reallyExit(0));
   }
 
-  open() {
+  /** Begins, or goes on with the frames that an earlier program of the process has left. */
+  open(left) {
+    if (left !== null) {
+      this.#take(left, left.length);
+      return;
+    }
     const at = this.#begin(OPEN, 0, 4);
     this.#out.writeUInt32LE(VERSION, at);
     this.flush();
@@ -208,8 +216,10 @@ export class Wire {
     while (end - at >= HEAD_BYTES) {
       const next = at + 4 + bytes.readUInt32LE(at);
       if (next > end) break;
-      this.#takeFrame(bytes[at + 4], bytes.readUInt32LE(at + 5), bytes, at + HEAD_BYTES, next);
+      const id = bytes.readUInt32LE(at + 5);
+      const onward = this.#takeFrame(bytes[at + 4], id, bytes, at + HEAD_BYTES, next);
       at = next;
+      if (onward !== undefined) onward(this.#framesFrom(bytes.subarray(at, end)));
     }
     if (at < end) this.#rest = Buffer.from(bytes.subarray(at, end));
   }
@@ -218,8 +228,8 @@ export class Wire {
     if (type === BEGIN) {
       // Flags, then the timeout: requests carry their deadline.
       const body = start + 8;
-      if ((bytes[start] & MORE) === 0) this.#onRequest(id, bytes, body, end);
-      else this.#parts.set(id, [Buffer.from(bytes.subarray(body, end))]);
+      if ((bytes[start] & MORE) === 0) return this.#onRequest(id, bytes, body, end);
+      this.#parts.set(id, [Buffer.from(bytes.subarray(body, end))]);
       return;
     }
     const parts = this.#parts.get(id);
@@ -228,9 +238,31 @@ export class Wire {
     else if (type === END) {
       this.#parts.delete(id);
       const request = Buffer.concat(parts);
-      this.#onRequest(id, request, 0, request.length);
+      return this.#onRequest(id, request, 0, request.length);
     }
   }
+
+  /** Returns a function of a request that makes frames of it, of requests that are not complete, and of what came after them. */
+  #framesFrom(unread) {
+    return (id, request) => {
+      const frames = [frameOf(BEGIN, id, [Buffer.alloc(8), request])];
+      for (const [other, [first, ...more]] of this.#parts) {
+        const begin = Buffer.alloc(8);
+        begin[0] = MORE;
+        frames.push(frameOf(BEGIN, other, [begin, first]), ...more.map((part) => frameOf(CHUNK, other, [part])));
+      }
+      return Buffer.concat([...frames, unread]);
+    };
+  }
+}
+
+function frameOf(type, id, contents) {
+  const head = Buffer.alloc(HEAD_BYTES);
+  const length = contents.reduce((sum, { length }) => sum + length, 0);
+  head.writeUInt32LE(HEAD_BYTES - 4 + length);
+  head[4] = type;
+  head.writeUInt32LE(id, 5);
+  return Buffer.concat([head, ...contents]);
 }
 
 /** Waits for a millisecond. */
