@@ -24,6 +24,7 @@ import {
   textBytes,
   whole,
 } from "../base/schema.ts";
+import { handlerHint } from "./foreign-handlers.ts";
 import { httpFields, payloadComplaint } from "./http-fields.ts";
 import { FUNCTION_STATES } from "./states.ts";
 
@@ -147,38 +148,6 @@ export function complaintAbout(value: {
     return { field: "protocol", message: `must be null for the runtime ${runtime.name}` };
   }
   return null;
-}
-
-/** A handler as other services write it: file and name with any of their signs between them (`index.handler`, `app:main`). */
-const FOREIGN_HANDLER = /^(?<file>[\w/-]+(?:\.[\w/-]+)*?)(?<ending>\.(?:[cm]?[jt]s|py))?[.:#](?<name>[A-Za-z_]\w*)$/;
-
-/** Words behind a dot that are the ending of a file, and no name of a function. */
-const FILE_ENDINGS: readonly string[] = [
-  "cjs",
-  "cts",
-  "go",
-  "java",
-  "js",
-  "json",
-  "mjs",
-  "mts",
-  "py",
-  "rb",
-  "sh",
-  "ts",
-  "tsx",
-];
-
-/** Returns how this service writes a handler of another one; undefined if it looks like none. */
-function handlerHint(runtime: string, handler: string): string | undefined {
-  const { file, ending, name } = FOREIGN_HANDLER.exec(handler)?.groups ?? {};
-  if (file === undefined || name === undefined || FILE_ENDINGS.includes(name)) return undefined;
-  if (ending !== undefined && (ending === ".py") !== (runtime === "python3")) return undefined;
-  if (runtime === "nodejs")
-    return `send the file with its ending and the export, as in '${file}${ending ?? ".mjs"}#${name}'`;
-  // Lambda writes a module in a folder as pkg.module.function, too.
-  if (runtime === "python3") return `send the file and the function, as in '${file.replaceAll(".", "/")}.py:${name}'`;
-  return undefined;
 }
 
 /** A call's payload as the text that the handler reads. JSON.stringify recurses: the body's depth has a bound. */

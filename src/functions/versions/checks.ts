@@ -4,6 +4,7 @@ import { CODE_INSIDE, RUNTIMES, type Runtime } from "../../../runtimes/index.ts"
 import { AppError, invariant } from "../../base/errors.ts";
 import type { Engine } from "../../engine/ports.ts";
 import type { Classes } from "../classes.ts";
+import { isModuleHandler } from "../foreign-handlers.ts";
 import { type FunctionRecord, hasOwnImage, type VersionedFields } from "../schema.ts";
 import { callDirectory, searchPath } from "../target.ts";
 import type { ForeseenImage } from "./images.ts";
@@ -45,9 +46,6 @@ function runtimeOfVersion(name: string): Runtime {
 function invalid(field: string, message: string, hint?: string): AppError {
   return new AppError("INVALID_ARGUMENT", `${field}: ${message}`, { hint });
 }
-
-/** `index.handler`, the handler of a file as other services write it: whoever sends it expects another runtime than the default. */
-const MODULE_HANDLER = /^[\w/-]+\.[A-Za-z_]\w*$/;
 
 function isInCode(path: string): boolean {
   return path === CODE_INSIDE || path.startsWith(`${CODE_INSIDE}/`);
@@ -140,11 +138,10 @@ export class Checks {
     const found = await this.#command(version, made, name);
     if (found.place !== null) return this.#script(version, made, found.place);
     const problem = found.isFile ? "file is not executable and does not begin with #!" : "command not found";
-    const isOfModule = version.handler === name && MODULE_HANDLER.test(name);
     throw invalid(
       "handler",
       `${problem}: ${name}`,
-      isOfModule
+      isModuleHandler(version.handler)
         ? `choose the runtime nodejs or python3: a handler of ${version.runtime} is a command line`
         : undefined,
     );
