@@ -34,6 +34,7 @@ export const DOCS_GROUPS: readonly DocsGroup[] = [
         operations: [/ \/$/, / \/page\//, / \/api\/(docs|openapi|schemas)/],
       },
       guide("command-line", "Command line"),
+      guide("habits", "From Lambda, Docker and sandboxes"),
       guide("console", "Console"),
     ],
   },
