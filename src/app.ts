@@ -233,7 +233,7 @@ async function start(config: Config, log: CountedLog, undo: Undo): Promise<Heart
   const { pulls, imports } = transfers;
   const { builds, commits } = makeBuilds(base, {
     ...{ ...owned, operations, tenant_images, pulls, imports },
-    ...{ contexts: build_contexts, secrets: opened.secret_values },
+    ...{ contexts: build_contexts, secrets: opened.secret_values, outgoing: opened.outgoing },
   });
   const owners = { store, node, engine, events, operations, quotas };
   const parts = makeContainers({ ...base, ...owners, tenant_images, reserved, profiles, contracts });

@@ -31,6 +31,10 @@ export const BUILD_LIMITS = {
   build_cache_mounts_max: 8,
   /** Bind mounts of one RUN, of which each is a copy: a file each of a package manager's lists are five or six. */
   build_bind_mounts_max: 8,
+  /** Files that ADD takes from URLs, in one build. */
+  build_downloads_max: 16,
+  build_download_mb_max: 4_096,
+  build_download_ms: 1_800_000,
   /** Files of a context, or of the sources of one COPY: their names are held in memory. */
   build_files_max: 200_000,
   /** Characters that variables put into the instructions of one build. */

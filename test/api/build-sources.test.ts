@@ -1,8 +1,13 @@
-/** What builds take from elsewhere, through the real API: mounts of commands, and attacks through them. */
+/** What builds take from elsewhere, through the real API: mounts of commands and files of URLs, and attacks through them. */
 import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { BuildUser } from "../support/builds.ts";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+import { archive } from "../support/file-helper.ts";
 import { MadeImages, pullLocal } from "../support/made-images.ts";
 
 const NAME = `localhost/hearth-test-sources-${process.pid}`;
@@ -11,14 +16,43 @@ const daemon = new Daemon();
 const user = new BuildUser(daemon);
 const BASE = `FROM ${NAME}\n`;
 
+/** Paths that hosts were asked for: one that the operator lists, and one that is private as most of them. */
+const asked: string[] = [];
+const tar = gzipSync(archive({ name: "in/side", content: "unpacked" }));
+const host = await listening((path): Said => {
+  if (path.startsWith("/away")) return { status: 302, headers: { location: `${hidden.url}/secret` } };
+  if (path.startsWith("/moved")) return { status: 302, headers: { location: "/files/a.txt" } };
+  if (path === "/missing") return { status: 404, headers: {} };
+  const headers = { "last-modified": "Wed, 21 Oct 2015 07:28:00 GMT" };
+  return { status: 200, headers, body: path.includes(".tar") ? tar : Buffer.from(`content of ${path}`) };
+});
+const hidden = await listening(() => ({ status: 200, headers: {}, body: Buffer.from("secret") }));
+
+interface Said {
+  readonly status: number;
+  readonly headers: Record<string, string>;
+  readonly body?: Buffer;
+}
+
+async function listening(answer: (path: string) => Said): Promise<{ readonly server: Server; readonly url: string }> {
+  const server = createServer((request, response) => {
+    asked.push(request.url ?? "");
+    const { status, headers, body } = answer(request.url ?? "");
+    response.writeHead(status, headers).end(body);
+  });
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return { server, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
+}
+
 beforeAll(async () => {
   made.make("base");
-  await daemon.start({ HEARTH_CELLS: "0" });
+  await daemon.start({ HEARTH_CELLS: "0", HEARTH_OUTGOING_ALLOWED: new URL(host.url).host });
   await pullLocal(daemon, NAME);
 });
 
 afterAll(async () => {
   await daemon.dispose();
+  for (const { server } of [host, hidden]) server.close();
   made.remove();
 });
 
@@ -226,6 +260,61 @@ describe("a directory in memory", () => {
       "RUN --mount=type=tmpfs,target=/t head -c 4M /dev/zero > /t/f && echo fits >> /seen",
     ];
     expect(await shows(lines, [], "cat /seen; ls -d /t 2>&1")).toMatch(/^\s*3072\nfull\nfits\nls: cannot access '\/t'/);
+  });
+});
+
+describe("ADD of a URL", () => {
+  it("has name, mode, time and owner of the reference, and is unpacked only where that is asked for", async () => {
+    const lines = [
+      `${BASE}ARG PATH_OF=files/a.txt`,
+      `ADD ${host.url}/$PATH_OF /d/`,
+      `ADD --chown=7:8 --chmod=644 ${host.url}/moved /own/name`,
+      `ADD ${host.url}/x.tar.gz /packed/`,
+      `ADD --unpack=true ${host.url}/x.tar.gz /unpacked`,
+      "ADD --unpack=false local.tar.gz /local/",
+      `ADD one ${host.url}/b%20c?q=1 /two/`,
+    ];
+    const files = [...FILES, { name: "local.tar.gz", content: tar }];
+    expect(
+      await shows(
+        lines,
+        files,
+        "cd /; stat -c '%n %u:%g %a %Y' d/a.txt own/name packed/*; cat d/a.txt own/name unpacked/in/side; ls local two; cat 'two/b c'",
+      ),
+    ).toBe(
+      "d/a.txt 0:0 600 1445412480\nown/name 7:8 644 1445412480\npacked/x.tar.gz 0:0 600 1445412480\n" +
+        "content of /files/a.txtcontent of /files/a.txtunpacked" +
+        "local:\nlocal.tar.gz\n\ntwo:\nb c\none\ncontent of /b%20c?q=1",
+    );
+  });
+
+  it("is fetched by each build, and not where its checksum tells that nothing changed", async () => {
+    const count = (path: string) => asked.filter((one) => one === path).length;
+    const plain = `${BASE}ADD ${host.url}/plain /plain`;
+    const first = await user.built(plain);
+    expect((await user.built(plain)).image_id).toBe(first.image_id);
+    expect(count("/plain")).toBe(2);
+    const digest = createHash("sha256").update("content of /sure").digest("hex");
+    const sure = `${BASE}ADD --checksum=sha256:${digest.toUpperCase()} ${host.url}/sure /sure`;
+    const second = await user.built(sure);
+    expect((await user.built(sure)).image_id).toBe(second.image_id);
+    expect(count("/sure")).toBe(1);
+    const wrong = await refusal([`ADD --checksum=sha256:${"0".repeat(64)} ${host.url}/wrong /wrong`]);
+    expect(wrong).toContain(`its checksum is sha256:`);
+  });
+
+  it("reaches no host that a tenant must not reach, by a redirect either, and fails for what is no file", async () => {
+    const refused = "outgoing host not allowed: '127.0.0.1'";
+    expect(await refusal([`ADD ${hidden.url}/secret /x`])).toContain(refused);
+    expect(await refusal([`ADD ${host.url}/away /x`])).toContain(refused);
+    expect(await refusal([`ADD ${daemon.url}/api/health /x`])).toContain(refused);
+    expect(await refusal(["ADD http://169.254.169.254/latest/meta-data/x /x"])).toContain("not allowed");
+    expect(await refusal([`ARG U=${hidden.url}/secret`, "ADD $U /x"])).toContain(refused);
+    expect(await refusal([`ADD ${host.url}/missing /x`])).toContain("the host answered 404 (expected 200)");
+    expect(asked).not.toContain("/secret");
+    const { body } = await user.build(`${BASE}ADD ${host.url}/off /x`, [], { egress: "off" });
+    expect(body.error).toContain('ADD of a URL needs the egress "on"');
+    expect(asked).not.toContain("/off");
   });
 });
 

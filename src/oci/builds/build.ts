@@ -14,6 +14,7 @@ import type { BuildLog } from "./build-log.ts";
 import type { BuildCache } from "./cache.ts";
 import { type CommandOptions, runCommand } from "./commands.ts";
 import { copy, copyWithParents, ensureDirectory, type Owner, removeLinks, resolveOwner, writeText } from "./copier.ts";
+import type { Downloads } from "./downloads.ts";
 import type { MatchBudget } from "./glob.ts";
 import { changedMode } from "./mode.ts";
 import type { Base } from "./plan.ts";
@@ -50,6 +51,7 @@ export interface BuildTerms {
   readonly steps_count: number;
   readonly signal: AbortSignal;
   readonly log: BuildLog;
+  readonly downloads: Downloads;
   /** Id of the image of a reference that the plan names. */
   readonly imageId: (reference: string) => Promise<string>;
   readonly onStep: (step: Step, text: string) => void;
@@ -262,7 +264,7 @@ export class Build {
     await this.#withSource(from, async (session, ignored) => {
       const common = { from: session, to, path: toBytes(source), target, ignored, signal, walked: { count: 0 } };
       const owner = from === null ? ROOT : null;
-      await copy({ ...common, owner, mode: null, is_add: false, is_directory: false });
+      await copy({ ...common, owner, mode: null, is_unpacked: false, is_directory: false });
     });
   }
 
@@ -294,7 +296,7 @@ export class Build {
     const asked = step.owner === null ? null : await resolveOwner(to, step.owner);
     const owner = asked ?? (step.from === null ? ROOT : null);
     const target = plainTarget(step.target);
-    const { is_directory, is_add, mode } = step;
+    const { is_directory, unpacks, mode } = step;
     if (step.is_link) await removeLinks(to, target);
     for (const { name, content } of step.documents) {
       const path = is_directory ? `${target}/${name}` : target;
@@ -303,8 +305,14 @@ export class Build {
         mode: mode === null ? 0o644 : changedMode(mode, 0o644, false),
       });
     }
-    if (step.sources.length === 0) return;
     const walked = { count: 0 };
+    for (const file of step.urls) {
+      await this.#terms.downloads.with(file, (from) => {
+        const common = { from, to, path: toBytes(file.name), owner: owner ?? ROOT, mode, target, is_directory };
+        return copy({ ...common, is_unpacked: unpacks.urls, ignored: nothing, walked, signal });
+      });
+    }
+    if (step.sources.length === 0) return;
     await this.#withSource(step.from, async (from, ignored) => {
       const { budget } = this.#terms;
       for (const source of step.sources.map(copySource)) {
@@ -318,7 +326,7 @@ export class Build {
         for (const path of paths) {
           const left = leftOut(step, path, source, { ignored, budget });
           if (step.has_parents && left !== ignored && left(path)) continue;
-          const common = { from, to, path, owner, mode, is_add, ignored: left, walked, signal };
+          const common = { from, to, path, owner, mode, is_unpacked: unpacks.sources, ignored: left, walked, signal };
           if (step.has_parents) await copyWithParents({ ...common, target, is_directory }, source.base_depth);
           else await copy({ ...common, target, is_directory });
         }

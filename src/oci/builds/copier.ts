@@ -41,7 +41,7 @@ export interface CopyRequest {
   /** As `--chmod` has it; null: that of each entry. */
   readonly mode: string | null;
   /** An archive is unpacked. */
-  readonly is_add: boolean;
+  readonly is_unpacked: boolean;
   readonly ignored: Ignored;
   readonly walked: Walked;
   readonly signal: AbortSignal;
@@ -65,7 +65,7 @@ export async function copy(request: CopyRequest): Promise<void> {
     return;
   }
   if (source.type !== "file") throw new AppError("INVALID_ARGUMENT", `cannot copy a ${source.type}`);
-  const archive = request.is_add ? await archiveIn(from, path) : null;
+  const archive = request.is_unpacked ? await archiveIn(from, path) : null;
   if (archive !== null) {
     await ensureDirectory(to, target, owner ?? ROOT, 0o755);
     await to.extract(archive, { path: at(target), preserve_owner: true });

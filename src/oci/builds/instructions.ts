@@ -13,6 +13,7 @@ import {
   readBuildFile,
   splitWords,
 } from "./build-file.ts";
+import { isUrl, remoteFile } from "./downloads.ts";
 import { checkNested, isFixed, type MountText, mountText, runMount } from "./mounts.ts";
 
 /** A command as arguments, or as a line for the stage's shell. */
@@ -44,6 +45,10 @@ export interface CopyInstruction {
   readonly has_parents: boolean;
   /** Patterns of what is left out. */
   readonly excludes: readonly string[];
+  /** Of a file of a URL, as written; null: any. */
+  readonly checksum: string | null;
+  /** Archives are unpacked; null: those of the context. */
+  readonly is_unpacked: boolean | null;
 }
 
 export interface RunInstruction {
@@ -75,7 +80,6 @@ export type Instruction = Meaning & {
 
 const STAGE_NAME = /^[a-z][a-z0-9._-]*$/;
 const VARIABLE = /^[A-Za-z_]\w*$/;
-const REMOTE = /^(?:https?|ftp|git|ssh):\/\/|^git@|\.git(?:#.*)?$/;
 
 /** Throws INVALID_ARGUMENT. */
 export function instructionOf(raw: RawInstruction, escape_char: string): Instruction {
@@ -131,7 +135,7 @@ function commandOf(text: string): Command {
   return argv === null ? { line: text } : { argv };
 }
 
-const SWITCHES = new Set(["link", "parents"]);
+const SWITCHES = new Set(["link", "parents", "unpack"]);
 
 function switched({ keyword, line }: RawInstruction, name: string, value: string): string {
   if (value === "true" || value === "false") return value;
@@ -225,24 +229,23 @@ function copy(raw: RawInstruction, escape_char: string): Meaning {
   const plain = { ...raw, flags: raw.flags.filter(({ name, value }) => name !== "exclude" || !value) };
   const known =
     keyword === "ADD"
-      ? (["chown", "chmod", "link"] as const)
+      ? (["chown", "chmod", "link", "checksum", "unpack"] as const)
       : (["from", "chown", "chmod", "link", "parents"] as const);
   const flags: Partial<Record<(typeof COPY_FLAGS)[number], string>> = flagsOf(plain, known);
   const words = jsonOf(raw.text) ?? splitWords(raw.text, escape_char);
   const target = words.at(-1);
   if (target === undefined || words.length < 2) throw invalidLine(raw.line, `${keyword} needs a source and a target`);
   const sources = words.slice(0, -1).filter((word) => raw.documents.length === 0 || documentOf(word) === null);
-  const remote = sources.find((source) => keyword === "ADD" && REMOTE.test(source));
-  if (remote !== undefined) {
-    throw invalidLine(raw.line, `ADD of a URL is not supported: '${remote.slice(0, 100)}' (download it with RUN)`);
-  }
-  const { from = null, chown: owner = null, chmod: mode = null } = flags;
+  const plain_urls = sources.filter((source) => keyword === "ADD" && isUrl(source) && !source.includes("$"));
+  for (const url of plain_urls) remoteFile(url, null, (why) => invalidLine(raw.line, why));
+  const { from = null, chown: owner = null, chmod: mode = null, checksum = null } = flags;
   const [is_link, has_parents] = [flags.link === "true", flags.parents === "true"];
-  const options = { owner, mode, is_link, has_parents, excludes };
+  const is_unpacked = flags.unpack === undefined ? null : flags.unpack === "true";
+  const options = { owner, mode, is_link, has_parents, excludes, checksum, is_unpacked };
   return { kind: "copy", keyword, from, sources, documents: raw.documents, target, ...options };
 }
 
-const COPY_FLAGS = ["from", "chown", "chmod", "link", "parents"] as const;
+const COPY_FLAGS = ["from", "chown", "chmod", "link", "parents", "checksum", "unpack"] as const;
 
 const HEALTH_FLAGS = ["interval", "timeout", "start-period", "start-interval", "retries"] as const;
 

@@ -16,6 +16,7 @@ import { failpoint } from "../../base/failpoints.ts";
 import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
+import type { Outgoing } from "../../base/outgoing-requests.ts";
 import type { Quotas } from "../../base/tenant-limits.ts";
 import type { Engine } from "../../engine/ports.ts";
 import type { Events } from "../../events/service.ts";
@@ -30,6 +31,7 @@ import type { TenantImages } from "../service.ts";
 import { Build } from "./build.ts";
 import { BuildLog } from "./build-log.ts";
 import type { BuildCache } from "./cache.ts";
+import { Downloads } from "./downloads.ts";
 import { type MatchBudget, newMatchBudget } from "./glob.ts";
 import { baseLayers, imageConfig, NO_LAYERS, ownBytes } from "./image.ts";
 import type { BuildLayers } from "./layers.ts";
@@ -55,6 +57,7 @@ export interface BuildsOptions {
   readonly cache: BuildCache;
   readonly layers: BuildLayers;
   readonly quotas: Quotas;
+  readonly outgoing: Outgoing;
   /** Builds that may run at once; 0: all are refused. */
   readonly running_max: number;
   /** Variables of what commands trust; empty: nothing beside their image. */
@@ -187,10 +190,17 @@ export class Builds {
       ...{ operation_id, reference: input.reference, steps_count: plan.steps_count, clock, log: this.#options.log },
       emit: (told) => events.write([], tenant_id, told),
     });
+    const limits = this.#limits(tenant_id);
+    const downloads = new Downloads({
+      ...{ outgoing: this.#options.outgoing, cache, tenant_id, signal },
+      ...{ size_mb: limits.disk_mb, is_open: input.egress === "on" },
+      within: (root, work) => engine.files.with(tenant_id, root, 0, work),
+    });
     const build = new Build(
       { engine, cache, ids, clock },
       {
-        ...this.#limits(tenant_id),
+        ...limits,
+        downloads,
         ...{ tenant_id, signal, log, egress: input.egress, no_cache: input.no_cache, secrets: files.values },
         trusted: this.#options.trusted,
         ...{ context_root: files.root, ignored: files.ignored, budget: files.budget, steps_count: plan.steps_count },
@@ -202,6 +212,7 @@ export class Builds {
       const stages = await evaluate({
         ...{ tenant_id, plan, arguments: input.build_args, image, egress: input.egress, secrets: input.secrets },
         contextDigest: (step, line) => build.contextDigest(step, line),
+        downloadKey: (file) => downloads.key(file),
       });
       const target = stages.get(plan.target.index);
       if (target === undefined) throw new AppError("INTERNAL", "the target of a build is not evaluated");
@@ -210,6 +221,7 @@ export class Builds {
       await build.close().catch((error) => {
         this.#options.log.warn("leftovers of a build not removed", { operation_id, error: errorText(error) });
       });
+      await downloads.close();
       await log.close();
     }
   }

@@ -14,6 +14,7 @@ import { PATH_INSIDE, unlessRoot } from "../../base/container-environment.ts";
 import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { invalidLine } from "./build-file.ts";
+import { isUrl, type RemoteFile, remoteFile } from "./downloads.ts";
 import { type CopyInstruction, type Instruction, type RunInstruction, triggered } from "./instructions.ts";
 import { checkMode } from "./mode.ts";
 import { checkNested, type RunMount, runMount, SCRIPT_FILE } from "./mounts.ts";
@@ -23,7 +24,8 @@ import { PIVOT } from "./source-files.ts";
 import { expand, expandVariables, newTextBudget, ownValue, type TextBudget, type Words } from "./variables.ts";
 
 /** Version of the executor: another one has other results for the same steps. */
-const VERSION = 2;
+const VERSION = 3;
+const CHECKSUM = /^sha256:([0-9a-f]{64})$/i;
 const MOUNTS_MAX = [
   ["cache", LIMITS.build_cache_mounts_max],
   ["bind", LIMITS.build_bind_mounts_max],
@@ -57,10 +59,12 @@ export interface RunStep {
 
 export interface CopyStep {
   readonly type: "copy";
-  readonly is_add: boolean;
+  /** Archives among the sources are unpacked, and among the files of URLs. */
+  readonly unpacks: { readonly sources: boolean; readonly urls: boolean };
   readonly from: Base | null;
   /** Relative to the root of what is copied from, or patterns of such paths. */
   readonly sources: readonly string[];
+  readonly urls: readonly RemoteFile[];
   readonly documents: readonly { readonly name: string; readonly content: string }[];
   /** Absolute. */
   readonly target: string;
@@ -131,6 +135,8 @@ export interface Evaluation {
   readonly image: (reference: string) => Promise<BaseImage>;
   /** Digest of what a step copies from the context. */
   readonly contextDigest: (step: CopySources, line: number) => Promise<string>;
+  /** Digest of the file of a URL. */
+  readonly downloadKey: (file: RemoteFile) => Promise<string>;
   readonly egress: unknown;
   /** Names of secrets in the request. */
   readonly secrets: readonly string[];
@@ -245,7 +251,10 @@ class StageEvaluation {
         break;
       case "copy": {
         const step = this.#copyStep(instruction, words);
-        this.#add(instruction, step, await this.#sourceKey(step, instruction.line));
+        const urls: string[] = [];
+        for (const file of step.urls) urls.push(await this.#evaluation.downloadKey(file));
+        const source = await this.#sourceKey(step, instruction.line);
+        this.#add(instruction, step, urls.length === 0 ? source : [source, urls]);
         has_files = true;
         break;
       }
@@ -371,11 +380,19 @@ class StageEvaluation {
         `COPY target not a directory: '${target}' (several sources need a target that ends with /)`,
       );
     const from = instruction.from === null ? null : this.#source(instruction.from, words.line);
+    const sources = instruction.sources.map((source) => expand(source, words));
+    const isRemote = (source: string) => instruction.keyword === "ADD" && isUrl(source);
+    const [remote, local] = [sources.filter(isRemote), sources.filter((source) => !isRemote(source))];
+    const checksum = this.#checksum(instruction, remote.length, words);
     return {
       type: "copy",
-      is_add: instruction.keyword === "ADD",
+      unpacks: {
+        sources: instruction.is_unpacked ?? instruction.keyword === "ADD",
+        urls: instruction.is_unpacked ?? false,
+      },
       from,
-      sources: instruction.sources.map((source) => sourcePath(expand(source, words), words.line, has_parents)),
+      sources: local.map((source) => sourcePath(source, words.line, has_parents)),
+      urls: remote.map((url) => remoteFile(url, checksum, (why) => invalidLine(words.line, why))),
       documents: instruction.documents.map(({ name, content, is_expanded }) => ({
         name,
         content: is_expanded ? expandVariables(content, words) : content,
@@ -386,6 +403,17 @@ class StageEvaluation {
       ...{ mode, is_link, has_parents },
       excludes: instruction.excludes.map((pattern) => expand(pattern, words)),
     };
+  }
+
+  /** SHA-256, as hexadecimal digits. */
+  #checksum({ checksum, sources }: CopyInstruction, remote_count: number, words: Words): string | null {
+    if (checksum === null) return null;
+    const [, digits = null] = CHECKSUM.exec(expand(checksum, words)) ?? [];
+    if (digits === null)
+      throw invalidLine(words.line, `malformed checksum: '${checksum.slice(0, 100)}' (expected sha256:…)`);
+    if (remote_count !== 1 || sources.length !== 1)
+      throw invalidLine(words.line, "ADD --checksum needs one URL as its source");
+    return digits.toLowerCase();
   }
 
   /** Of COPY --from. Only those of triggers are unknown to the plan: a stage that is made before, or an image. */

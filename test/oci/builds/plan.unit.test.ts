@@ -35,6 +35,7 @@ async function stagesOf(asked: Asked) {
       config_json: JSON.stringify({ architecture: "amd64", os: "linux", config: IMAGES[reference] ?? {} }),
     }),
     contextDigest: async (step) => asked.digest?.(step) ?? "same",
+    downloadKey: async ({ url }) => `key of ${url}`,
     egress: "on",
     secrets: asked.secrets ?? [],
   });
@@ -130,8 +131,16 @@ describe("a build file", () => {
     ["FROM x\nRUN --mount=type=cache,target=/run/secrets --mount=type=secret,id=s y", "in '/run/secrets'"],
     ["FROM x\nRUN --mount=type=cache,target=/run/secrets/a --mount=type=secret,id=s y", "in '/run/secrets'"],
     ["FROM x\nRUN --mount=type=cache,target=/run --mount=type=secret,id=s,target=/s y", "'/run/secrets' in '/run'"],
-    ["FROM x\nADD https://a/b /c", "ADD of a URL is not supported"],
-    ["FROM x\nADD git@github.com:a/b.git /c", "ADD of a URL is not supported"],
+    ["FROM x\nADD git@github.com:a/b.git /c", "ADD of a git repository is not supported: 'git@github.com:a/b.git'"],
+    ["FROM x\nADD https://a/b.git#v1:docs /c", "ADD of a git repository is not supported"],
+    ["FROM x\nARG U=ssh://a/b\nADD $U /c", "ADD of a git repository is not supported: 'ssh://a/b'"],
+    ["FROM x\nADD https://a/b/ /c", "the path of a URL must end with a file name: 'https://a/b/'"],
+    ["FROM x\nADD https://a/%2e%2e /c", "the path of a URL must end with a file name"],
+    ["FROM x\nADD http:///// /c", "malformed URL"],
+    ["FROM x\nADD --checksum=md5:1 https://a/b /c", "malformed checksum: 'md5:1' (expected sha256:…)"],
+    [`FROM x\nADD --checksum=sha256:${"0".repeat(64)} b /c`, "ADD --checksum needs one URL as its source"],
+    ["FROM x\nADD --keep-git-dir=true a b", "ADD --keep-git-dir is not supported"],
+    ["FROM x\nCOPY --unpack a b", "COPY --unpack is not supported"],
     ["FROM x\nCOPY --link a b", "accepted"],
     ["FROM x\nCOPY --from=9 a b", "no earlier stage has this number"],
     ["FROM x\nCOPY a b c", "COPY target not a directory: 'c' (several sources need a target that ends with /)"],
@@ -261,7 +270,14 @@ describe("a stage", () => {
     const { target } = await of("FROM base\nCOPY ../../etc/passwd /a/../.. x/\nADD --chown=1:2 --chmod=0755 a* /b");
     expect(works(target)).toMatchObject([
       { sources: ["etc/passwd", ""], target: "/w/x", is_directory: true, owner: null, mode: null },
-      { sources: ["a*"], target: "/b", is_directory: false, owner: "1:2", mode: "0755", is_add: true },
+      {
+        sources: ["a*"],
+        target: "/b",
+        is_directory: false,
+        owner: "1:2",
+        mode: "0755",
+        unpacks: { sources: true, urls: false },
+      },
     ]);
   });
 
