@@ -263,6 +263,14 @@ describe("a directory in memory", () => {
   });
 });
 
+it("has the proxies of the request in commands without ARG, in no key and not in the image", async () => {
+  const lines = `${BASE}RUN echo "[$HTTP_PROXY$no_proxy]" > /seen`;
+  const args = (proxy: string) => ({ build_args: { HTTP_PROXY: proxy, no_proxy: ",b" } });
+  const { reference, image_id } = await user.built(lines, [], args("http://a"));
+  expect(await user.look(reference, "cat /seen; printenv HTTP_PROXY no_proxy")).toBe("[http://a,b]\n");
+  expect((await user.built(lines, [], args("http://other"))).image_id).toBe(image_id);
+});
+
 describe("ADD of a URL", () => {
   it("has name, mode, time and owner of the reference, and is unpacked only where that is asked for", async () => {
     const lines = [

@@ -199,6 +199,8 @@ function run(raw: RawInstruction, escape_char: string): Meaning {
       mounts.push(mountText(value, raw.line));
     } else if (name === "network" && (value === "none" || value === "default")) {
       has_network = value === "default";
+    } else if (name === "security" && value === "sandbox") {
+      // What every command has.
     } else {
       throw invalidLine(raw.line, `RUN --${name}${value === null ? "" : `=${value}`} is not supported`);
     }

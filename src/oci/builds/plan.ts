@@ -41,7 +41,7 @@ export interface PlanRequest {
   readonly platform: string;
 }
 
-/** Arguments that tools set; they have no effect unless a stage declares them. */
+/** Arguments that tools set: commands have them, also where no stage declares them. */
 export const PREDEFINED = new Set(
   ["HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY"].flatMap((name) => [name, name.toLowerCase()]),
 );

@@ -35,7 +35,7 @@ import { Downloads } from "./downloads.ts";
 import { type MatchBudget, newMatchBudget } from "./glob.ts";
 import { baseLayers, imageConfig, NO_LAYERS, ownBytes } from "./image.ts";
 import type { BuildLayers } from "./layers.ts";
-import { type Plan, planOf } from "./plan.ts";
+import { PREDEFINED, type Plan, planOf } from "./plan.ts";
 import type { BuildImage } from "./schema.ts";
 import { ignoredOf, readText } from "./source-files.ts";
 import { type BaseImage, changesFiles, digestOf, type EvaluatedStage, evaluate } from "./stages.ts";
@@ -202,7 +202,7 @@ export class Builds {
         ...limits,
         downloads,
         ...{ tenant_id, signal, log, egress: input.egress, no_cache: input.no_cache, secrets: files.values },
-        trusted: this.#options.trusted,
+        trusted: { ...this.#options.trusted, ...predefined(input.build_args) },
         ...{ context_root: files.root, ignored: files.ignored, budget: files.budget, steps_count: plan.steps_count },
         imageId: async (reference) => (await image(reference)).image_id,
         onStep: ({ number }, text) => context.progress((95 * (number - 1)) / plan.steps_count, text),
@@ -346,4 +346,9 @@ function wipe(values: ReadonlyMap<string, Uint8Array>): void {
 
 function resultOf(reference: string, image_id: string, message: string): OperationResult {
   return { result: { reference, image_id: `sha256:${image_id}` }, message };
+}
+
+/** Proxies of the request, which commands have without ARG: they are in no key and no image. */
+function predefined(build_args: Readonly<Record<string, string>>): Record<string, string> {
+  return Object.fromEntries(Object.entries(build_args).filter(([name]) => PREDEFINED.has(name)));
 }
