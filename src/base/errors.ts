@@ -225,6 +225,34 @@ export function invariant(condition: unknown, message: string): asserts conditio
   if (!condition) throw new InvariantError(message);
 }
 
+/** include/uapi/asm-generic/errno.h; Node has no name for it. */
+const EDQUOT = 122;
+/** System calls of files, by the names that Node gives them, that need room on the disk. */
+const NEED_ROOM = new Set([
+  "open",
+  "write",
+  "mkdir",
+  "rename",
+  "link",
+  "symlink",
+  "copyfile",
+  "ftruncate",
+  "fsync",
+  "close",
+]);
+
+/**
+ * Returns what was thrown; where a disk had no space or no inodes, the refusal CAPACITY_FULL with it as the cause. Callers that
+ * know more, such as which disk it is, throw that themselves.
+ */
+export function withoutRoom(thrown: unknown): unknown {
+  if (!(thrown instanceof Error) || thrown instanceof AppError) return thrown;
+  const { code, errno, syscall = "" } = thrown as NodeJS.ErrnoException;
+  if ((code !== "ENOSPC" && errno !== -EDQUOT) || !NEED_ROOM.has(syscall)) return thrown;
+  const hint = "free space on the disk of the data directory";
+  return new AppError("CAPACITY_FULL", "no space for files in the data directory", { hint, cause: thrown });
+}
+
 /** True if it is a fault: its text tells of the inside, such as paths of the node, and is for the log alone. */
 export function isFault(thrown: unknown): boolean {
   return !(thrown instanceof AppError) || thrown.code === "INTERNAL";

@@ -12,7 +12,7 @@ import type { z } from "zod";
 import { Answer, ListAnswer, Streamed } from "../base/answer.ts";
 import type { AuthClass, Authenticator, Caller } from "../base/caller.ts";
 import type { Clock } from "../base/clock.ts";
-import { AppError, type ErrorCode, errorText, invariant } from "../base/errors.ts";
+import { AppError, type ErrorCode, errorText, invariant, withoutRoom } from "../base/errors.ts";
 import type { Ids } from "../base/ids.ts";
 import { jsonOf } from "../base/json-text.ts";
 import { LIMITS } from "../base/limits.ts";
@@ -154,8 +154,9 @@ export async function serve(c: Context<Env>, route: Route, deps: AppDeps): Promi
                 deps,
               )
             : respond(result, route.status, request_id, (bytes) => hold(c.env, share, bytes), taken?.headers);
-  } catch (thrown) {
+  } catch (caught) {
     share.end();
+    const thrown = withoutRoom(caught);
     error_code = errorCodeOf(thrown);
     response = errorResponse(thrown, request_id, deps.log, taken?.headers);
     if (early?.areSent) response = endLate(c.env, early, route, thrown, request_id, deps);

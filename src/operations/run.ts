@@ -8,7 +8,7 @@
  */
 import { type Clock, toEpochSeconds } from "../base/clock.ts";
 import { KeyedMutex } from "../base/concurrency.ts";
-import { AppError, errorText, invariant, isFault } from "../base/errors.ts";
+import { AppError, errorText, invariant, isFault, withoutRoom } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Log } from "../base/log.ts";
 import type { Statement, Store, Value } from "../store/store.ts";
@@ -221,7 +221,7 @@ export class Run implements OperationContext {
       case "drain":
         return { verb: null };
       default:
-        return { verb: "fail", error };
+        return { verb: "fail", error: withoutRoom(error) };
     }
   }
 

@@ -1,4 +1,5 @@
 /** Operations against a real store: how they are accepted, run, told of, and how each of them ends. */
+import { writeFile } from "node:fs/promises";
 import { describe, expect, it } from "vitest";
 import { AppError } from "../../src/base/errors.ts";
 import { LIMITS } from "../../src/base/limits.ts";
@@ -90,6 +91,23 @@ describe("an operation", () => {
       reason_code: "INTERNAL",
     });
     expect(faults).toEqual(["operation failed"]);
+  });
+
+  it("fails with the reason, and without a fault, where the disk has no room for a file", async () => {
+    const { operations, faults } = await makeOperations(scratch().open());
+    const { runner, next } = byHand();
+    operations.register("box.fill", runner);
+    // A device without room, as a disk without it.
+    const full = await writeFile("/dev/full", "x").catch((error) => error);
+    expect(full).toMatchObject({ code: "ENOSPC" });
+    const { operation_id } = await operations.accept("a", { type: "box.fill" });
+    (await next()).fail(full);
+    expect(await operations.wait("a", operation_id, waiting)).toMatchObject({
+      status: "failed",
+      error: "no space for files in the data directory",
+      reason_code: "CAPACITY_FULL",
+    });
+    expect(faults).toEqual([]);
   });
 
   it("is accepted together with what stands alongside, or not at all", async () => {

@@ -7,7 +7,7 @@ import { closeSync, mkdirSync, mkdtempSync, openSync, rmSync, statSync, writeSyn
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { LIMITS } from "../../src/base/limits.ts";
 import { ContainerUser } from "../support/containers.ts";
-import { type Answer, Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
+import { type Answer, Daemon, eventually, KEY, NOTHING_LEFT } from "../support/daemon.ts";
 
 const SETTINGS = { HEARTH_CELLS: "2", HEARTH_LOG_LEVEL: "warn" };
 const DISK_MB = 112;
@@ -106,6 +106,26 @@ describe("a disk that is full", () => {
   afterAll(async () => {
     await daemon.dispose();
     removeDisk(directory);
+  });
+
+  it("of files, with space, refuses the image of an archive with that reason, and is no fault", async () => {
+    const load = async (): Promise<unknown[]> => {
+      const headers = { "x-api-key": KEY, "content-type": "application/x-tar" };
+      const init = { method: "POST", headers, body: Buffer.alloc(10_240) };
+      const answer = await fetch(`${daemon.url}/api/oci/images/load`, init);
+      const body = (await answer.json()) as Answer["body"];
+      return [answer.status, body.error_code, body.error];
+    };
+    const files = `${disk}/files`;
+    mkdirSync(files);
+    const fillFiles = () => {
+      for (let i = 0; ; i++) closeSync(openSync(`${files}/${i}`, "w"));
+    };
+    expect(fillFiles).toThrow(expect.objectContaining({ code: "ENOSPC" }));
+    expect(await load()).toEqual([503, "CAPACITY_FULL", "no space for files in the data directory"]);
+    rmSync(files, { recursive: true });
+    expect(await load()).toEqual([503, "CAPACITY_FULL", expect.stringContaining("no disk space for the archive")]);
+    expect(daemon.output).not.toContain("request failed");
   });
 
   it("refuses calls with the reason, reads on, and loses nothing that was answered", async () => {
