@@ -4,7 +4,7 @@
  * by themselves. The daemon's own requests do not use it.
  */
 import { X509Certificate } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { closeSync, openSync, readFileSync, readSync } from "node:fs";
 import { rootCertificates } from "node:tls";
 import { AppError, errorText } from "./errors.ts";
 import { LIMITS } from "./limits.ts";
@@ -78,7 +78,7 @@ function certificatesOf(file: string): string {
   const refused = (why: string, cause?: unknown) => invalid(`HEARTH_BUILD_CA_FILES: ${why}: ${file}`, cause);
   let text: string;
   try {
-    text = readFileSync(file, "utf8");
+    text = beginningOf(file, LIMITS.ca_file_bytes_max + 1);
   } catch (cause) {
     throw refused(`cannot read a file (${errorText(cause)})`, cause);
   }
@@ -97,6 +97,21 @@ function certificatesOf(file: string): string {
     throw refused("file has an invalid certificate", cause);
   }
   return found.map((one) => `${one}\n`).join("");
+}
+
+/** At most so many bytes: a device has no end. */
+function beginningOf(file: string, bytes_max: number): string {
+  const bytes = Buffer.alloc(bytes_max);
+  const descriptor = openSync(file, "r");
+  try {
+    let length = 0;
+    for (let read = -1; read !== 0 && length < bytes_max; length += read) {
+      read = readSync(descriptor, bytes, length, bytes_max - length, null);
+    }
+    return bytes.toString("utf8", 0, length);
+  } finally {
+    closeSync(descriptor);
+  }
 }
 
 function checkedProxy(text: string, shares_credentials: boolean): string {

@@ -237,6 +237,8 @@ describe("the configuration", () => {
         [{ HEARTH_BUILD_CA_FILES: file("none.pem", "text") }, "has no certificate"],
         [{ HEARTH_BUILD_CA_FILES: file("bad.pem", cert.replace(/M/g, "N")) }, "invalid certificate"],
         [{ HEARTH_BUILD_CA_FILES: file("large.pem", cert + " ".repeat(LIMITS.ca_file_bytes_max)) }, "too large"],
+        [{ HEARTH_BUILD_CA_FILES: "/dev/zero" }, "too large"],
+        [{ HEARTH_BUILD_CA_FILES: directory }, "HEARTH_BUILD_CA_FILES: cannot read a file"],
         [{ HEARTH_BUILD_PROXY: secret }, "HEARTH_BUILD_PROXY has a credential"],
         [{ HEARTH_BUILD_PROXY: "http://hush-hush@p" }, "HEARTH_BUILD_PROXY has a credential"],
         [{ HEARTH_BUILD_PROXY: "socks5://p" }, "invalid HEARTH_BUILD_PROXY"],
