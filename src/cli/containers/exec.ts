@@ -14,6 +14,8 @@ type Frame =
   | { readonly type: "timeout" | "error"; readonly message: string }
   | { readonly type: "exit"; readonly code: number | null };
 
+const WITHOUT_BOUND = "without -d and --json, standard input is sent as it comes, without a limit";
+
 /** Without the `--` before the command. */
 export function commandOf(words: Words): string[] {
   const given = words as string[];
@@ -53,7 +55,9 @@ export async function exec(session: Session, [name = "", ...rest]: Words, flags:
   const isInteractive = flags.interactive === true;
   if (flags.detach === true || session.flags.json === true) {
     const detach = flags.detach === true;
-    const stdin_data = isInteractive ? await readInput("-") : undefined;
+    // As with docker, what is detached has no terminal to read from.
+    const hasInput = isInteractive && !(detach && process.stdin.isTTY);
+    const stdin_data = hasInput ? await readInput("-", WITHOUT_BOUND) : undefined;
     const client = session.client(LIMITS.cli_call_timeout_ms);
     const answer = await client.request("POST /api/containers/:container_id/exec", {
       params,

@@ -6,8 +6,15 @@ import type { Terminal } from "../output/terminal.ts";
 import { bytes as bytesText } from "../output/time.ts";
 import { EXIT, Failure, usage } from "./failure.ts";
 
-/** The bytes of a file, or of standard input for `-`. Throws a usage failure for what cannot be read, or is too large. */
-export async function readBytes(file: string, bytes_max: number = LIMITS.cli_input_bytes_max): Promise<Buffer> {
+/**
+ * The bytes of a file, or of standard input for `-`. Throws a usage failure for what cannot be read, or is too large: `hint` says
+ * what to do then.
+ */
+export async function readBytes(
+  file: string,
+  bytes_max: number = LIMITS.cli_input_bytes_max,
+  hint: string | null = null,
+): Promise<Buffer> {
   const name = file === "-" ? "standard input" : file;
   const chunks: Buffer[] = [];
   let size = 0;
@@ -21,14 +28,14 @@ export async function readBytes(file: string, bytes_max: number = LIMITS.cli_inp
     const { code, message } = error as NodeJS.ErrnoException;
     throw usage(code === "ENOENT" ? `no such file: ${file}` : `cannot read ${name}: ${message}`);
   }
-  if (size > bytes_max) throw usage(`${name} is too large (limit ${bytesText(bytes_max)})`);
+  if (size > bytes_max) throw usage(`${name} is too large (limit ${bytesText(bytes_max)})`, hint);
   return Buffer.concat(chunks);
 }
 
 /** The same as text. */
-export async function readInput(file: string): Promise<string> {
+export async function readInput(file: string, hint: string | null = null): Promise<string> {
   const name = file === "-" ? "standard input" : file;
-  const bytes = await readBytes(file);
+  const bytes = await readBytes(file, LIMITS.cli_input_bytes_max, hint);
   try {
     return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {

@@ -17,7 +17,7 @@ import { EXIT, Failure, usage } from "../session/failure.ts";
 import { metered } from "../session/meter.ts";
 import { isRefusal, type Session, type Words } from "../session/session.ts";
 import { TarBytes } from "./tar-bytes.ts";
-import { passing } from "./tar-entries.ts";
+import { passing, unzipped } from "./tar-entries.ts";
 
 /** A container's or a volume's files. */
 export interface Tree {
@@ -209,9 +209,9 @@ const sayTars = (session: Session) => (line: string) => {
   else skipped(session, `${socket}: it is a socket`);
 };
 
-/** Files, directories and links, as tar packs them. */
-function packed(session: Session, args: readonly string[]): AsyncIterable<Uint8Array> {
-  return passing(new Tar(args, sayTars(session)).written(), {
+/** Files, directories and links of an archive. */
+function withoutOthers(session: Session, archive: AsyncIterable<Uint8Array>): AsyncIterable<Uint8Array> {
+  return passing(archive, {
     keeps({ type, name }) {
       const other = OTHERS[type];
       if (other !== undefined) skipped(session, `${name}: it is ${other}`);
@@ -259,7 +259,8 @@ async function upload(session: Session, tree: Tree, source: string, target: stri
   }
   const total = sizeOf(source, !isStdin && process.stderr.isTTY);
   const passed = { bytes: 0 };
-  const pieces = isStdin ? process.stdin : packed(session, args);
+  const archive = isStdin ? unzipped(process.stdin) : new Tar(args, sayTars(session)).written();
+  const pieces = withoutOthers(session, archive);
   const operation_id = await tree.send(into, metered(session, "sending", pieces, total, passed));
   const { result } = await succeeded(session, operation_id, "unpacking");
   return Number(result?.byte_count ?? passed.bytes);

@@ -1,7 +1,9 @@
 /**
- * An archive as it passes, in GNU's tar format: entries can be left out, and refused before tar unpacks them. Holds of it one
+ * An archive as it passes, in the formats of GNU and pax: entries can be left out, and refused before tar unpacks them. Holds of it one
  * piece, and the long names of an entry until it is kept.
  */
+import { pipeline, Readable } from "node:stream";
+import { createGunzip } from "node:zlib";
 import { LIMITS } from "../../base/limits.ts";
 import { EXIT, Failure } from "../session/failure.ts";
 import { BLOCK_BYTES, numberOf } from "./tar-bytes.ts";
@@ -22,11 +24,25 @@ export interface PassingOptions {
 /** Types that extend the next entry: long names of GNU, fields of pax. */
 const EXTENSIONS = "LKx";
 const GLOBAL = "g";
+const PIECE_BYTES = 64 * 1024;
 
 const cut = (bytes: Buffer): Buffer => {
   const end = bytes.indexOf(0);
   return end < 0 ? bytes : bytes.subarray(0, end);
 };
+
+/** A field among the records of a pax header, each `<length> <key>=<value>` and a newline; null: it is not there. */
+function fieldOf(content: Buffer, key: string): string | null {
+  for (let at = 0; at < content.length; ) {
+    const length = Number.parseInt(content.toString("latin1", at, at + 20), 10);
+    if (!(length > 0)) return null;
+    const record = content.toString("utf8", at, at + length - 1);
+    const begin = record.indexOf(" ") + 1;
+    if (record.startsWith(`${key}=`, begin)) return record.slice(begin + key.length + 1);
+    at += length;
+  }
+  return null;
+}
 
 function nameOf(header: Buffer, long: Buffer | null): string {
   if (long !== null) return cut(long).toString("utf8");
@@ -81,18 +97,26 @@ export async function* passing(
   const bytes = new Bytes(source);
   let held: Buffer[] = [];
   let long: Buffer | null = null;
+  let size: number | null = null;
   try {
     for (;;) {
       const header = await bytes.exactly(BLOCK_BYTES);
       if (header.length === 0) return;
       const type = String.fromCharCode(header[156] ?? 0);
-      const padded = Math.ceil(numberOf(header.subarray(124, 136)) / BLOCK_BYTES) * BLOCK_BYTES;
-      if (EXTENSIONS.includes(type) || type === GLOBAL) {
+      const isExtension = EXTENSIONS.includes(type) || type === GLOBAL;
+      const own = numberOf(header.subarray(124, 136));
+      const padded = Math.ceil((isExtension ? own : (size ?? own)) / BLOCK_BYTES) * BLOCK_BYTES;
+      if (isExtension) {
         if (padded > LIMITS.archive_extension_bytes_max)
           throw new Failure(EXIT.refused, "a name in the archive is too long");
         const content = await bytes.exactly(padded);
         if (type === "L") long = content;
-        if (type === GLOBAL) onComment(commentOf(content));
+        if (type === "x") {
+          const path = fieldOf(content, "path");
+          if (path !== null) long = Buffer.from(path);
+          size = Number(fieldOf(content, "size") ?? Number.NaN) || null;
+        }
+        if (type === GLOBAL) onComment(fieldOf(content, "comment") ?? "");
         held.push(header, content);
         continue;
       }
@@ -100,7 +124,7 @@ export async function* passing(
       const isKept = header.every((byte) => byte === 0) || keeps({ type, name: nameOf(header, long) });
       if (isKept) yield Buffer.concat([...held, header]);
       held = [];
-      long = null;
+      long = size = null;
       for (let left = padded; left > 0; ) {
         const piece = await bytes.some(left);
         if (piece.length === 0) return;
@@ -113,9 +137,23 @@ export async function* passing(
   }
 }
 
-/** The comment among the records of a pax header, each `<length> <key>=<value>` and a newline. */
-function commentOf(content: Buffer): string {
-  const text = content.toString("utf8");
-  const begin = text.indexOf(" comment=");
-  return begin < 0 ? "" : text.slice(begin + " comment=".length).replace(/\n?\0*$/, "");
+/** An archive that begins as gzip does, unpacked; another one as it is. Throws Failure where it is corrupt. */
+export async function* unzipped(source: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  const bytes = new Bytes(source);
+  try {
+    const head = await bytes.exactly(2);
+    const whole = async function* () {
+      yield head;
+      for (let piece = await bytes.some(PIECE_BYTES); piece.length > 0; piece = await bytes.some(PIECE_BYTES))
+        yield piece;
+    };
+    if (head[0] !== 0x1f || head[1] !== 0x8b) yield* whole();
+    else yield* pipeline(Readable.from(whole()), createGunzip(), () => {});
+  } catch (error) {
+    const { code = "" } = error as NodeJS.ErrnoException;
+    if (!code.startsWith("Z_")) throw error;
+    throw new Failure(EXIT.refused, "the archive is truncated, or corrupt gzip data", null, error);
+  } finally {
+    await bytes.leave();
+  }
 }
