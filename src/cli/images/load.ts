@@ -9,7 +9,10 @@ import { metered } from "../session/meter.ts";
 import type { Flags, Session, Words } from "../session/session.ts";
 import { shortId } from "./images.ts";
 
-export async function loadImage(session: Session, [file]: Words, flags: Flags): Promise<void> {
+export async function loadImage(session: Session, [word]: Words, flags: Flags): Promise<void> {
+  const input = flags.input as string | undefined;
+  if (word !== undefined && input !== undefined) throw usage("an archive is given twice", "give a file or --input");
+  const file = word ?? input;
   const { pieces: archive, size } = await opened(file);
   const pieces = metered(session, "uploading", archive, { bytes: size }, { bytes: 0 });
   const { image, images } = await session.client(LIMITS.cli_call_timeout_ms).request("POST /api/oci/images/load", {

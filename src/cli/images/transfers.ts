@@ -24,7 +24,9 @@ export async function pushImage(session: Session, [reference = "", target]: Word
   });
 }
 
-export async function saveImage(session: Session, [reference = ""]: Words, flags: Flags): Promise<void> {
+export async function saveImage(session: Session, [reference = "", ...others]: Words, flags: Flags): Promise<void> {
+  if (others.length > 0)
+    throw usage("an archive has one image", "save each image to a file of its own; hearth load takes them one by one");
   const file = flags.output as string | undefined;
   checkArchiveTarget(file);
   const { pieces } = await session

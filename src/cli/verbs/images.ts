@@ -65,8 +65,9 @@ export const IMAGE_VERBS: readonly Verb[] = [
   },
   {
     name: "save",
-    words: ["<image>"],
+    words: ["<image...>"],
     summary: "write an image as an OCI archive to a file or to standard output",
+    more: "Each archive has one image.",
     flags: [{ flags: "-o, --output <file>", about: "write to a file (default: standard output, unless a terminal)" }],
     examples: ["hearth save alpine:3.20 -o alpine.tar", "hearth save alpine:3.20 | gzip > alpine.tar.gz"],
     load: async () => (await import("../images/transfers.ts")).saveImage,
@@ -75,8 +76,15 @@ export const IMAGE_VERBS: readonly Verb[] = [
     name: "load",
     words: ["[file]"],
     summary: "load images from an archive (OCI or docker save): a file, or standard input",
-    flags: [{ flags: "-t, --tag <reference>", about: "reference of the image (default: its name in the archive)" }],
-    examples: ["hearth load app.tar", "buildah push app:1 oci-archive:app.tar && hearth load app.tar -t app:1"],
+    flags: [
+      { flags: "-i, --input <file>", about: "the archive, in place of the argument" },
+      { flags: "-t, --tag <reference>", about: "reference of the image (default: its name in the archive)" },
+    ],
+    examples: [
+      "hearth load app.tar",
+      "docker save app:1 | hearth load",
+      "buildah push app:1 oci-archive:app.tar && hearth load app.tar -t app:1",
+    ],
     load: async () => (await import("../images/load.ts")).loadImage,
   },
   {

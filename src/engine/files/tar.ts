@@ -45,6 +45,21 @@ function refusal(message: string): AppError {
   return new AppError("INVALID_ARGUMENT", message);
 }
 
+/** Compressions that archives often have and this reader has not, by their first bytes in hexadecimal. */
+const OTHERS: readonly (readonly [program: string, sign: RegExp])[] = [
+  ["zstd", /^(28b52ffd|5[0-9a-f]2a4d18)/],
+  ["xz", /^fd377a585a00/],
+  ["bzip2", /^425a68/],
+];
+
+function notTar(block: Buffer): AppError {
+  const [program] = OTHERS.find(([, sign]) => sign.test(block.toString("hex", 0, 6))) ?? [];
+  if (program === undefined) return refusal("invalid archive: not tar or tar.gz, or corrupt");
+  return new AppError("INVALID_ARGUMENT", `archive compressed with ${program} (expected tar or tar.gz)`, {
+    hint: `send what ${program} -dc writes of it`,
+  });
+}
+
 /** A name as people see it. */
 export function nameText(name: string): string {
   return Buffer.from(name, "latin1").toString("utf8").slice(0, 256);
@@ -153,7 +168,7 @@ export class TarReader {
       const block = await this.#exactly(BLOCK_BYTES);
       if (block.equals(ZEROS)) return null;
       if (this.#headers_left-- === 0) throw refusal("too many headers for one archive entry");
-      if (!isSumRight(block)) throw refusal("invalid archive: not tar or tar.gz, or corrupt");
+      if (!isSumRight(block)) throw notTar(block);
       const type = String.fromCharCode(block[156] ?? 0);
       if (!"xgKLXV".includes(type)) return this.#entry(block, type, extension);
       const size = numberField(block, 124, 12);

@@ -2,7 +2,7 @@
  * The parts of an archive of images on the disk, each under the digest that its bytes have: an OCI layout, or what `docker save` writes.
  * archive-images.ts reads which images they are.
  *
- * A1. A file is named by 64 hexadecimal digits, or by a number until they are known: no name of the archive becomes a path.
+ * A1. A file is named by 64 hexadecimal digits, and by no others until they are known: no name of the archive becomes a path.
  * A2. A blob is kept only if its bytes have the digest of its name. Other parts are found by their name in the archive.
  * A3. A link is another name of a part in the archive. Nothing is made of it on the disk.
  */
@@ -63,7 +63,9 @@ export async function keepArchive(
   for (let entry = await reader.next(); entry !== null; entry = await reader.next()) {
     const name = safeName(entry.name);
     if (entry.type === "directory" || UNUSED.test(name)) continue;
-    if (parts.has(name) || links.has(name) || documents.has(name)) throw invalid(`has ${shown(name)} twice`);
+    const earlier = parts.get(name);
+    if (links.has(name) || documents.has(name) || (earlier !== undefined && entry.type !== "file"))
+      throw invalid(`has ${shown(name)} twice`);
     const [, hex = null] = BLOB.exec(name) ?? [];
     if (entry.type !== "file") {
       if (hex !== null || name === INDEX || name === MANIFEST) {
@@ -73,9 +75,11 @@ export async function keepArchive(
     } else if (name === INDEX || name === MANIFEST) {
       documents.set(name, await documentOf(name, entry, reader));
     } else {
-      const path = join(directory, `part-${parts.size}`);
+      const path = join(directory, "part");
       const found = await keepPart(reader, path, written, { reserve, signal });
       if (hex !== null && found !== hex) throw invalid(`has a blob that differs from its digest: sha256:${hex}`);
+      // Some programs write a layer once for each image.
+      if (earlier !== undefined && earlier.hex !== found) throw invalid(`has ${shown(name)} twice, with other bytes`);
       await rename(path, join(directory, found));
       parts.set(name, { hex: found, size: entry.size });
     }

@@ -2,7 +2,9 @@
  * The images of an archive: those that the index of an OCI layout names, or those of `manifest.json` as `docker save` and programs like it
  * write it (github.com/moby/moby, image/spec/v1.2.md). An archive that has both is an OCI layout.
  *
- * I1. An image of `docker save` gets a manifest of its own, which names the parts by what they hold. Its id is that of its configuration.
+ * I1. Entries of an index for no platform are no images: programs that build put their attestations there.
+ * I2. Entries of an index with the same name, or without one with the same tag, are one image for several platforms.
+ * I3. An image of `docker save` gets a manifest of its own, which names the parts by what they hold. Its id is that of its configuration.
  */
 import { open } from "node:fs/promises";
 import { join } from "node:path";
@@ -17,9 +19,12 @@ import { type ArchiveFiles, type ArchivePart, sourceOf } from "./archive-files.t
 export interface ArchivedImage {
   /** References, complete or not. None if the archive does not name it. */
   readonly names: readonly string[];
+  /** Of an image whose name is a tag alone; otherwise null. */
+  readonly tag: string | null;
   readonly source: ImageSource;
 }
 
+const TAG = /^\w[\w.-]{0,127}$/;
 const OCI_INDEX = "application/vnd.oci.image.index.v1+json";
 const DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json";
 const DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json";
@@ -31,9 +36,15 @@ const COMPRESSIONS: readonly (readonly [suffix: string, sign: string])[] = [
 ];
 
 const Reference = z.string().max(LIMITS.image_reference_length_max);
+const Word = z.string().max(LIMITS.image_reference_length_max);
 const Index = z.object({
   manifests: z
-    .array(z.looseObject({ annotations: z.record(z.string(), Reference).nullish() }))
+    .array(
+      z.looseObject({
+        annotations: z.record(z.string(), Reference).nullish(),
+        platform: z.looseObject({ os: Word.nullish() }).nullish(),
+      }),
+    )
     .max(LIMITS.index_manifests_max),
 });
 const Path = z.string().max(LIMITS.path_bytes_max);
@@ -59,24 +70,32 @@ function checkCount(count: number): void {
   throw new AppError("INVALID_ARGUMENT", `too many images in the archive: ${count} (limit ${limit})`);
 }
 
-/** Images by their names. A tag alone names no image. */
+/** Images by their names (I2). A tag alone names no image. */
 function ociImages(files: ArchiveFiles, bytes: Buffer): readonly ArchivedImage[] {
   const { manifests } = parsed(bytes, Index, "index.json");
-  const groups = new Map<string, typeof manifests>();
+  const groups = new Map<string, { readonly name: string; readonly tag: string; readonly own: typeof manifests }>();
   for (const one of manifests) {
+    if (isAttestation(one)) continue;
     const tag = one.annotations?.["org.opencontainers.image.ref.name"] ?? "";
     const name = one.annotations?.["io.containerd.image.name"] ?? (/[/:]/.test(tag) ? tag : "");
-    const group = groups.get(name);
-    if (group === undefined) groups.set(name, [one]);
-    else group.push(one);
+    const key = JSON.stringify(name === "" ? [name, tag] : [name]);
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, { name, tag, own: [one] });
+    else group.own.push(one);
   }
-  return [...groups].map(([name, own]) => {
+  return [...groups.values()].map(({ name, tag, own }) => {
     const isWhole = own.length === manifests.length;
     const index = isWhole
       ? bytes
       : Buffer.from(JSON.stringify({ schemaVersion: 2, mediaType: OCI_INDEX, manifests: own }));
-    return { names: name === "" ? [] : [name], source: sourceOf(files, fetched(index, "")) };
+    const source = sourceOf(files, fetched(index, ""));
+    return { names: name === "" ? [] : [name], tag: name === "" && TAG.test(tag) ? tag : null, source };
   });
+}
+
+/** I1. */
+function isAttestation({ annotations, platform }: z.infer<typeof Index>["manifests"][number]): boolean {
+  return platform?.os === "unknown" || annotations?.["vnd.docker.reference.type"] === "attestation-manifest";
 }
 
 async function dockerImages(files: ArchiveFiles): Promise<readonly ArchivedImage[]> {
@@ -86,7 +105,7 @@ async function dockerImages(files: ArchiveFiles): Promise<readonly ArchivedImage
       "INVALID_ARGUMENT",
       "the archive has no index.json and no manifest.json: it is no archive of images",
       {
-        hint: "send what hearth save, docker save, podman save or buildah push writes",
+        hint: "send what hearth save, docker save, podman save or buildah push writes; make an image of a root file system by a build: FROM scratch, ADD <archive> /",
       },
     );
   }
@@ -103,7 +122,7 @@ async function dockerImages(files: ArchiveFiles): Promise<readonly ArchivedImage
     const config = descriptor(DOCKER_CONFIG, files.part(Config, "configuration"));
     const manifest = { schemaVersion: 2, mediaType: DOCKER_MANIFEST, config, layers };
     const top = fetched(Buffer.from(JSON.stringify(manifest)), DOCKER_MANIFEST);
-    images.push({ names: [...new Set(RepoTags ?? [])], source: sourceOf(files, top) });
+    images.push({ names: [...new Set(RepoTags ?? [])], tag: null, source: sourceOf(files, top) });
   }
   return images;
 }

@@ -170,19 +170,28 @@ interface Named {
   readonly image: ArchivedImage;
 }
 
-/** L3. `reference`: of the one image; null: those of the archive. Throws INVALID_ARGUMENT. */
-function named(images: readonly ArchivedImage[], reference: string | null): readonly Named[] {
+/**
+ * L3. `reference`: of the one image, or of that one of several without a name whose tag it has; null: those of the archive. Throws
+ * INVALID_ARGUMENT.
+ */
+function named(all: readonly ArchivedImage[], reference: string | null): readonly Named[] {
+  const asked = reference === null ? null : parseOwnReference(reference);
+  const tagged = all.length === 1 ? [] : all.filter(({ tag }) => tag !== null && tag === asked?.tag);
+  const images = tagged.length === 1 ? tagged : all;
   if (reference !== null && images.length > 1) {
+    const tags = images.flatMap(({ tag }) => tag ?? []);
+    const hint = tags.length === images.length ? `give it one of their tags: ${tags.join(", ")}` : "leave it out";
     throw new AppError("INVALID_ARGUMENT", `reference: the archive has several images (${images.length} images)`, {
-      hint: "leave it out: each image has its name in the archive",
+      hint: hint.slice(0, 500),
     });
   }
   return images.map((image) => {
     const names = reference === null ? image.names : [reference];
     const [first, ...others] = names.map((name) => referenceText(parseOwnReference(name)));
     if (first !== undefined) return { references: [first, ...others], image };
-    throw new AppError("INVALID_ARGUMENT", "the archive does not name its image", {
-      hint: "send the query parameter reference",
+    const tag = image.tag === null ? "" : `, but for the tag ${image.tag}`;
+    throw new AppError("INVALID_ARGUMENT", `the archive does not name its image${tag}`, {
+      hint: "send the query parameter reference, as with hearth load -t <reference>",
     });
   });
 }
