@@ -237,6 +237,8 @@ const NEED_ROOM = new Set([
   "symlink",
   "copyfile",
   "ftruncate",
+  "chown",
+  "unlink",
   "fsync",
   "close",
 ]);

@@ -1,6 +1,5 @@
 /** What programs find inside of containers and instances: errors of refused calls, limits, names, files of /etc. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { LIMITS } from "../../src/base/limits.ts";
 import { ContainerUser } from "../support/containers.ts";
 import { Daemon, NOTHING_LEFT } from "../support/daemon.ts";
 import { SnapshotUser } from "../support/snapshots.ts";
@@ -154,17 +153,25 @@ with open("/etc/hostname") as file:
     expect(after.match(/^-rw-r--r-- 1 0 0 /gm)).toHaveLength(3);
   });
 
-  it("files of /etc are bounded, and full ones keep it from nothing", async () => {
-    const filled = await containers.shell(
-      state.id,
-      "for file in hosts hostname resolv.conf; do head -c 100000000 /dev/zero >> /etc/$file; done 2>/dev/null; cat /etc/hosts /etc/hostname /etc/resolv.conf | wc -c",
-    );
-    expect(Number(filled)).toBeGreaterThan(1_000_000);
-    expect(Number(filled)).toBeLessThanOrEqual(LIMITS.log_disk_mb * 1024 * 1024);
+  it("files of /etc count in its disk limit, and full ones keep it from nothing", async () => {
+    const FILL =
+      "for file in hosts hostname resolv.conf; do head -c 100000000 /dev/zero >> /etc/$file; done 2>/dev/null";
+    const { container_id } = await containers.create({
+      ...{ name: `${name}-full`, disk_limit_mb: 64 },
+      ...{ command: ["sh", "-c", `echo begun; ${FILL}; seq 20000; exit 7`] },
+    });
+    const ended = await containers.until(container_id, "ends", ({ state }) => state === "exited");
+    // Its log and its end have room of their own.
+    expect(ended.exit_code).toBe(7);
+    expect((await containers.logs(container_id)).at(-1)).toMatchObject({ message: "20000" });
+    expect(await containers.shell(state.id, `${FILL}; cat /etc/hosts | wc -c`)).not.toBe("0\n");
     await again(state.id);
     expect(await containers.shell(state.id, "cat /etc/hosts /etc/hostname")).toMatch(
       new RegExp(`^127.0.0.1\tlocalhost\n[^]*\n${name}\n$`),
     );
+    const { status } = await daemon.call("POST", `/api/containers/${container_id}/start?execution=sync`, {});
+    expect(status).toBe(200);
+    await containers.delete(container_id);
   });
 
   it("its own limits are at /sys/fs/cgroup, and nothing of others", async () => {

@@ -48,6 +48,7 @@ import { ContainerFilters } from "./filters.ts";
 import { renewIdentity } from "./identity.ts";
 import { IdleRoots } from "./idle-roots.ts";
 import { LiveNetworks } from "./live-networks.ts";
+import { writeEtc } from "./own-etc.ts";
 import { RunFiles } from "./run-files.ts";
 import { RunningContainers } from "./running.ts";
 import { ContainerRuns } from "./runs.ts";
@@ -347,10 +348,7 @@ export class LocalContainers implements Containers {
       invariant((slot.user !== null) === hasUser, "a slot is as was decided");
       failpoint("containers.start.slot");
       // Idempotent: what was made just before a power cut may be lost.
-      await together(
-        this.#host.storage.create("containers", id, spec.disk_limit_mb, spec.tenant_id),
-        this.#files.prepare(spec, slot),
-      );
+      await together(this.#makeFiles(spec, slot), this.#files.prepare(id));
       this.#host.network.attribute(slot, spec.tenant_id);
       const below = slot.user === null ? { lower } : { lower, user: slot.user };
       const policing = this.#host.network.setPolicy(slot, containerPolicyOf(spec));
@@ -387,6 +385,11 @@ export class LocalContainers implements Containers {
       if (spec.gpu_count > 0) await this.#starter.endGpus(launcher, run);
       await this.#starter.unmount(id);
     }
+  }
+
+  async #makeFiles(spec: ContainerSpec, slot: NetworkSlot): Promise<void> {
+    await this.#host.storage.create("containers", spec.id, spec.disk_limit_mb, spec.tenant_id);
+    await writeEtc(this.#host, spec, slot);
   }
 
   /** Rejects with START_FAILED if a mount hid minit, and something else is the first process of a run. */

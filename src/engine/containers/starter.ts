@@ -19,6 +19,7 @@ import type { NetworkSlot } from "../network/network.ts";
 import type { Filter } from "../oci/filters.ts";
 import type { ContainerSpec } from "../ports/containers.ts";
 import type { IdleRoot } from "./idle-roots.ts";
+import { etcOf } from "./own-etc.ts";
 import type { RunFiles } from "./run-files.ts";
 import { mountWritable } from "./writable-root.ts";
 
@@ -172,7 +173,7 @@ export class ContainerStarter {
       image_id: image.id,
       rootfs,
       minit: options.minit,
-      etc: this.#files.etc(id),
+      etc: etcOf(storage, id),
       trust,
       slot_index: slot.index,
       netns: slot.netns,

@@ -12,6 +12,7 @@ import type { MountedImage } from "../images/image-store.ts";
 import { ControlConnection } from "../minit/container-client.ts";
 import type { Filter } from "../oci/filters.ts";
 import { OciRuntime } from "../oci/runtime.ts";
+import { writeEtc } from "./own-etc.ts";
 import type { RunFiles } from "./run-files.ts";
 import type { ContainerStarter, StartParts } from "./starter.ts";
 
@@ -42,7 +43,8 @@ export async function probeUserNamespaces(
     if (slot.user === null) throw new AppError("INTERNAL", host.users.info.reason ?? "no user namespace created");
     await storage.remove("containers", PROBE);
     await storage.create("containers", PROBE, null);
-    await files.prepare(bareSpec(PROBE), slot);
+    await writeEtc(host, bareSpec(PROBE), slot);
+    await files.prepare(PROBE);
     const { layers: lower, reference } = image;
     if (lower.length === 0) throw new AppError("START_FAILED", `unknown layers of ${reference}`);
     const rootfs = await starter.mount(await host.launcher(), PROBE, { lower, user: slot.user });

@@ -20,10 +20,14 @@ export interface WritableRoot {
 }
 
 /** Mounts a root. A full one gets a little more room while it is mounted. Rejects with CAPACITY_FULL. */
-export async function mountWritable(root: WritableRoot): Promise<void> {
-  const { storage, id } = root;
+export function mountWritable(root: WritableRoot): Promise<void> {
+  return withRoom(root.storage, root.id, () => mount(root));
+}
+
+/** Does work that rejects with CAPACITY_FULL where the container has filled its limit: then again, with a little more room meanwhile. */
+export async function withRoom(storage: Storage, id: string, work: () => Promise<void>): Promise<void> {
   try {
-    return await mount(root);
+    return await work();
   } catch (error) {
     if (!(error instanceof AppError) || error.code !== "CAPACITY_FULL") throw error;
     const { limit_bytes } = await storage.usage("containers", id);
@@ -31,7 +35,7 @@ export async function mountWritable(root: WritableRoot): Promise<void> {
     const limit_mb = Math.ceil(limit_bytes / MIB);
     await storage.setLimit("containers", id, limit_mb + LIMITS.root_room_mb);
     try {
-      await mount(root);
+      await work();
     } finally {
       await storage.setLimit("containers", id, limit_mb);
     }
