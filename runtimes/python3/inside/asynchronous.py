@@ -71,6 +71,7 @@ class _Loop:
         call.is_late = False
         try:
             head, body = split(content)
+            call.invocation_id = head["invocation_id"]
             if self._function.concurrency == 1:
                 self._wire.sole = call
                 if "environment" in head:

@@ -6,7 +6,7 @@ D2  Constants that the import of asyncio reads are set before the module runs. T
 D3  asyncio's logger stands in front of `logging`. Before that module is used, nothing can have asked for debug messages.
 """
 import sys
-from _frozen_importlib import _ModuleLockManager
+from _frozen_importlib import _find_spec, _ModuleLockManager
 from _frozen_importlib_external import PathFinder
 
 ModuleType = type(sys)
@@ -94,7 +94,7 @@ def defer():
 def _defer(name, path, constants):
     if name in sys.modules:
         return sys.modules[name]
-    spec = PathFinder.find_spec(name, path)
+    spec = _find_spec(name, path)  # As `import` does: ownership.py changes some modules.
     module = _Deferred(name)
     module.__spec__ = spec
     module.__loader__ = spec.loader

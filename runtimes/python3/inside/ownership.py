@@ -85,6 +85,7 @@ class _Finder:
             "asyncio.base_events": partial(_adapt_asyncio, wire),
             "concurrent.futures.thread": _adapt_executor,
             "multiprocessing.pool": _adapt_pool,
+            "logging": partial(_adapt_logging, wire),
         }
 
     def find_spec(self, name, path=None, target=None):
@@ -157,6 +158,12 @@ def _adapt_pool(pool):
 
     for name in ("apply_async", "_map_async", "imap", "imap_unordered"):
         setattr(pool.ThreadPool, name, submitting(getattr(pool.ThreadPool, name)))
+
+
+def _adapt_logging(wire, logging):
+    from _hearth.records import adapt
+
+    adapt(wire, logging)
 
 
 def _run_for(call, function, /, *words, **options):

@@ -30,6 +30,7 @@ def _serve_call(function, wire, id, content):
     old = answer = raised = None
     try:
         head, body = split(content)
+        call.invocation_id = head["invocation_id"]
         if "environment" in head:
             old = swap(head["environment"])
         context = function.context.copy()

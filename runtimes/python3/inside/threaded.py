@@ -46,6 +46,7 @@ class _Threads:
 
     def _begin(self, call, content):
         head, body = split(content)
+        call.invocation_id = head["invocation_id"]
         call.deadline_ms = head["deadline_ms"]
         with self._gate:
             self._calls[call.id] = call

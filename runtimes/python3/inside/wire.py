@@ -40,11 +40,12 @@ _LOG_HEAD = Struct("<IBIB")
 class Call:
     """A call in flight. With id 0 it is the instance, which is always open."""
 
-    __slots__ = ("id", "is_sole", "is_open", "stream", "pending", "log_left", "is_gathering", "deadline_ms", "is_late", "task", "timer", "undo")
+    __slots__ = ("id", "invocation_id", "is_sole", "is_open", "stream", "pending", "log_left", "is_gathering", "deadline_ms", "is_late", "task", "timer", "undo")
 
     def __init__(self, id, is_sole=False):
         """`is_sole`: minit knows of no other call."""
         self.id = id
+        self.invocation_id = ""
         self.is_sole = is_sole
         self.is_open = True
         self.stream = 0
