@@ -3,7 +3,8 @@
  * where and how, and its help ends with an example and the exit codes.
  */
 import { styleText } from "node:util";
-import { Argument, Command, Option } from "commander";
+import { Argument, Command, type CommanderError, Option } from "commander";
+import { flagHint } from "./docker-words.ts";
 import { addHelp, addText } from "./help.ts";
 import { EXIT_HELP, usage } from "./session/failure.ts";
 import type { Flags, GlobalFlags, Start, Words } from "./session/session.ts";
@@ -133,7 +134,9 @@ function addVerb(parent: Command, verb: Verb, start: Start): Command {
   const examples = verb.examples.map((line) => `  ${line}`).join("\n");
   command.addHelpText("after", `\n${verb.examples.length > 1 ? "Examples" : "Example"}:\n${examples}\n`);
   addText(command, EXIT_HELP);
+  boundUnknown(command, verb);
   command.exitOverride((error) => {
+    refuseFlag(command, error);
     if (!WORDS_WRONG.has(error.code)) throw error;
     throw usage(
       // Without the words themselves: one may be a secret that stands there by mistake.
@@ -148,12 +151,41 @@ function addVerb(parent: Command, verb: Verb, start: Start): Command {
   });
 }
 
+/**
+ * Bounds what commander takes as unknown, which ends as help where -h is in it. Of a command of a container, that is the first
+ * unknown flag alone: a -h behind it may be the command's. Of other verbs it is what stands before --.
+ */
+function boundUnknown(command: Command, verb: Verb): void {
+  if (verb.isPassThrough === true || (verb.more_verbs ?? []).length > 0) return;
+  const parseOptions = command.parseOptions.bind(command);
+  command.parseOptions = (args) => {
+    const { operands, unknown } = parseOptions(args);
+    const [first, second] = unknown;
+    const hint = first === "-h" ? flagHint(ownPath(command), first) : null;
+    // `run -h web`: docker's -h has a value.
+    if (hint !== null && second !== undefined && !second.startsWith("-")) throw usage("-h has no value", hint);
+    const end = verb.isCommand === true ? 1 : unknown.indexOf("--");
+    return { operands, unknown: end < 0 ? unknown : unknown.slice(0, end) };
+  };
+}
+
+/** Throws the refusal of a flag that only docker has; nothing for other errors. Its value may be a secret, and is left out. */
+function refuseFlag(command: Command, { code, message }: CommanderError): void {
+  if (code !== "commander.unknownOption") return;
+  const [, flag = ""] = /^error: unknown option '(-[^-]|--[^='\s]+)/.exec(message) ?? [];
+  const hint = flagHint(ownPath(command), flag);
+  if (hint !== null) throw usage(`unknown option '${flag}'`, hint);
+}
+
 /** Codes of commander for words that are missing or too many: then the words that there may be help most. */
 const WORDS_WRONG: ReadonlySet<string> = new Set(["commander.missingArgument", "commander.excessArguments"]);
 
 function pathOf(command: Command): string {
   return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
 }
+
+/** Without the program's own name. */
+const ownPath = (command: Command) => pathOf(command).split(" ").slice(1).join(" ");
 
 const sentence = (text: string) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 

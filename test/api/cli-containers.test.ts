@@ -38,6 +38,8 @@ describe("run", () => {
     // It may be meant as an image.
     const hint = "if alpine:3.20 is an image: hearth run --rm --image alpine:3.20 --oci -- ls -l\n";
     expect(await run("alpine:3.20", "ls", "-l")).toEqual({ code: 127, out: "", err: `${why("alpine:3.20")}${hint}` });
+    const parted = await run("alpine:3.20", "--", "ls", "-l");
+    expect(parted.err).toBe(`${why("alpine:3.20")}${hint}`);
     // Also where nobody waits for its end: at the start, and in a log that has nothing else.
     const behind = await hearth("run", "-d", "--name", "behind", "--", "/no/such");
     const meant = await hearth("run", "-d", "--name", "meant", "--", "alpine");
@@ -59,6 +61,21 @@ describe("run", () => {
     expect(await exec("/etc/passwd")).toEqual({ code: 126, out: "", err: why("/etc/passwd: Permission denied") });
     expect(await exec("sh", "-c", "exit 127")).toEqual({ code: 127, out: "", err: "" });
     await hearth("rm", "-f", "further");
+  });
+
+  it("takes no flag of the command, and refuses one that it does not know", async () => {
+    expect(await hearth("run", "--rm", "--", "df", "-h", "/tmp")).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/^Filesystem/),
+    });
+    const sized = await hearth("run", "--shm-size", "1g", "--", "df", "-h", "/dev/shm");
+    expect(sized).toMatchObject({
+      code: 2,
+      out: "",
+      err: expect.stringMatching(/^hearth: unknown option '--shm-size'\n/),
+    });
+    const server = await hearth("run", "--dns", "8.8.8.8", "--", "true");
+    expect(server).toMatchObject({ code: 2, err: expect.stringMatching(/^hearth: --dns has no value: '8.8.8.8'\n/) });
   });
 
   it("hints at its own flags, where the API hints at fields", async () => {

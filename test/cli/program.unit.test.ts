@@ -2,6 +2,7 @@
 import type { Command } from "commander";
 import { describe, expect, it } from "vitest";
 import { candidates, isWord } from "../../src/cli/completion.ts";
+import { DOCKER_FLAGS } from "../../src/cli/docker-words.ts";
 import { environmentChange, fieldsOf } from "../../src/cli/functions/function-fields.ts";
 import { phasesOf } from "../../src/cli/functions/invoke.ts";
 import { EXIT_HELP } from "../../src/cli/session/failure.ts";
@@ -95,6 +96,82 @@ describe("the commands", () => {
       expect(flags(find(name))).toEqual(flags(find("functions", name)));
     }
     expect(find("functions").aliases()).toContain("fn");
+  });
+});
+
+describe("a flag that no verb has", () => {
+  /** What the words end with: `ran` where a command would run. */
+  const told = async (...words: string[]) => {
+    const written: string[] = [];
+    const fresh = makeProgram();
+    for (const one of commandsOf(fresh)) one.configureOutput({ writeOut: (text) => written.push(text) });
+    try {
+      await fresh.parseAsync(words, { from: "user" });
+    } catch (error) {
+      const { message, code, exit_code, hint } = error as Error & { code?: string; exit_code?: number; hint?: string };
+      if (message === "no command runs here") return "ran";
+      return { code: code ?? exit_code, message: message.replace("error: ", ""), hint, has_help: written.length > 0 };
+    }
+    return "nothing";
+  };
+  const unknown = (flag: string) => ({
+    code: "commander.unknownOption",
+    message: expect.stringContaining(`unknown option '${flag}'`),
+    has_help: false,
+  });
+
+  it("is an error, whatever -h stands behind it", async () => {
+    expect(await told("run", "--such", "1g", "--", "df", "-h")).toMatchObject(unknown("--such"));
+    expect(await told("run", "--such", "df", "-h")).toMatchObject(unknown("--such"));
+    expect(await told("containers", "exec", "--such", "box", "ls", "--help")).toMatchObject(unknown("--such"));
+    expect(await told("invoke", "x", "--such", "--", "-h")).toMatchObject(unknown("--such"));
+  });
+
+  it("is the command's behind its first word, and asks for help before it", async () => {
+    for (const words of [
+      ["run", "--", "df", "-h"],
+      ["run", "df", "-h", "--such"],
+      ["run", "-d", "--", "-h"],
+      ["exec", "box", "df", "-h"],
+      ["exec", "box", "--", "df", "--help"],
+    ])
+      expect([words, await told(...words)]).toEqual([words, "ran"]);
+    for (const words of [
+      ["run", "-h"],
+      ["run", "-d", "--help"],
+      ["exec", "-h", "box"],
+      ["ps", "-h"],
+      ["icc", "-h"],
+    ])
+      expect(await told(...words)).toMatchObject({ code: "commander.helpDisplayed", has_help: true });
+  });
+
+  it("of docker is refused with what stands in its place, and without its value", async () => {
+    const refused = (message: string, hint: string) => ({ code: 2, message, hint: expect.stringContaining(hint) });
+    const value = await told("run", "--shm-size=1g", "--", "df", "-h", "/dev/shm");
+    expect(value).toMatchObject(refused("unknown option '--shm-size'", "512 MiB"));
+    expect(await told("run", "--hostname", "web", "x")).toMatchObject(refused("unknown option '--hostname'", "--name"));
+    expect(await told("run", "-h", "web", "x")).toMatchObject(refused("-h has no value", "--name"));
+    expect(await told("run", "-d", "--privileged")).toMatchObject(refused("unknown option '--privileged'", "--gpus"));
+    expect(await told("containers", "run", "-P", "x")).toMatchObject(refused("unknown option '-P'", "-p <port>"));
+    expect(await told("image", "rm", "-f", "x")).toMatchObject(refused("unknown option '-f'", "hearth rm"));
+    expect(await told("rmi", "--force", "x")).toMatchObject(refused("unknown option '--force'", "hearth rm"));
+    // A group with that option of its own is another matter.
+    expect(await told("secrets", "list", "--privileged")).toMatchObject(unknown("--privileged"));
+  });
+
+  it("of docker is in no table where a verb has it, and each hint names flags that exist", () => {
+    const known = new Set(
+      commandsOf(program).flatMap(({ options }) => options.flatMap((one) => [one.long, one.short])),
+    );
+    for (const [path, table] of Object.entries(DOCKER_FLAGS)) {
+      const own = find(path).options.flatMap(({ long, short }) => [long, short]);
+      for (const [flag, hint] of Object.entries(table)) {
+        if (flag !== "--dns") expect([path, own]).not.toEqual([path, expect.arrayContaining([flag])]);
+        for (const word of hint.match(/(?<!\w)--?[a-z]+(?:-[a-z]+)*/g) ?? [])
+          if (word !== flag && word !== "-r" && word !== "-h") expect(known, hint).toContain(word);
+      }
+    }
   });
 });
 

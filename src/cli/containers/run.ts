@@ -1,7 +1,9 @@
 /** `hearth run`: a container, and with a command what it writes until it ends, whose exit code is then ours. */
 import { randomBytes } from "node:crypto";
+import { isIP } from "node:net";
 import type { RequestOf } from "../../client/client.ts";
 import { done } from "../daemon/operations.ts";
+import { flagHint } from "../docker-words.ts";
 import { environmentOf, pairs } from "../functions/function-fields.ts";
 import { isReference, pullAsked } from "../images/pull-policy.ts";
 import { shellWord, visible } from "../output/text.ts";
@@ -11,6 +13,7 @@ import { type ContainerRecord, type Flags, isRefusal, type Session, type Words }
 import type { PublishedPort } from "../session/verb.ts";
 import { endOf, followToEnd, pass, reportError } from "./container-log.ts";
 import { sentence } from "./containers.ts";
+import { commandOf } from "./exec.ts";
 import type { WantedGpus } from "./gpus.ts";
 
 /** Exit code of a command that does not exist, as shells have it. */
@@ -78,6 +81,10 @@ export async function fieldsOf(flags: Flags): Promise<Omit<Made, "name" | "comma
 
 function check(words: Words, flags: Flags): void {
   const isDetached = flags.detach === true;
+  const [first = ""] = words;
+  if (flags.dns === true && isIP(first) !== 0) {
+    throw usage(`--dns has no value: '${first}'`, flagHint("run", "--dns"));
+  }
   if (flags.tty === true && isDetached) throw usage("-t and -d exclude each other", "give -t or -d");
   if (flags.interactive === true && flags.tty !== true) checkInput(flags);
   // An image may have a command of its own.
@@ -170,7 +177,8 @@ function hintAtShell({ terminal }: Session, command: readonly string[], flags: F
 /** A word with a tag, or of a repository, that no program of the profile has: it was meant as an image. */
 const IMAGE_WORD = /^[a-z0-9][a-z0-9._-]*(?:\/[a-z0-9._-]+)*(?::[\w.-]+)?$/;
 
-function hintAtImage({ terminal }: Session, [first = "", ...others]: readonly string[], flags: Flags): void {
+function hintAtImage({ terminal }: Session, [first = "", ...rest]: readonly string[], flags: Flags): void {
+  const others = commandOf(rest);
   if (process.exitCode !== EXIT_NO_COMMAND || !IMAGE_WORD.test(first)) return;
   const given = [
     flags.detach === true ? "-d" : "",
