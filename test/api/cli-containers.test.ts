@@ -174,8 +174,31 @@ describe("a container's life", () => {
     expect(await out("rename", "life", "live")).toBe("life is now live\n");
     expect(await hearth("rm", "live")).toMatchObject({ code: 1, err: expect.stringContaining("hearth rm -f live") });
     expect(await out("rm", "-f", "live")).toBe("live is removed\n");
+  });
+
+  it("is changed together with others', of which one that is refused stops none", async () => {
+    for (const verb of [["rm"], ["containers", "rm"]]) {
+      for (const name of ["first", "last"]) await out("run", "--name", name, "--", "true");
+      const removed = await hearth(...verb, "first", "box", "boxx", "last");
+      expect(removed).toMatchObject({ code: 1, out: "first is removed\nlast is removed\n" });
+      expect(removed.err).toMatch(
+        /^hearth: box is running\n {2}.*hearth rm -f box\nhearth: .*'boxx'.*\n {2}did you mean 'box'/,
+      );
+    }
+    await out("stop", "-t", "0", "box");
+    const started = await hearth("start", "nobody", "box");
+    expect(started).toMatchObject({ code: 1, out: expect.stringMatching(/^box is running/) });
+    // What would meet all of them alike ends it.
+    const keyless = await shell().run(["rm", "box", "first"], { env: { HEARTH_KEY: "none" } });
+    expect(keyless.err.match(/UNAUTHORIZED/g)).toHaveLength(1);
     const nobody = await hearth("exec", "bix", "--", "ls");
     expect(nobody).toMatchObject({ code: 1, err: expect.stringContaining("did you mean 'box'?") });
+    const none = "no image whose reference contains 'ls': hearth images lists all\n";
+    expect(await hearth("images", "ls")).toEqual({ code: 0, out: "", err: none });
+    expect(await hearth("rmi", "none:1", "none:2")).toMatchObject({
+      code: 1,
+      err: expect.stringMatching(/none:1[\s\S]*none:2/),
+    });
   });
 
   it("is seen in its log, its processes and what it uses", async () => {
@@ -248,6 +271,8 @@ describe("volumes", () => {
     expect(await out("volumes", "cat", "data:/n/text")).toBe("text\n");
     expect(await hearth("volumes", "rm", "data:/n")).toMatchObject({ code: 1, err: expect.stringContaining("-r") });
     await out("volumes", "rm", "-r", "data:/n");
+    const meant = await hearth("volumes", "rm", "data");
+    expect(meant).toMatchObject({ code: 2, err: expect.stringContaining("hearth volumes delete data\n") });
     expect(await out("volumes", "rename", "data", "kept")).toBe("data is now kept\n");
     expect(await out("volumes", "delete", "kept")).toBe("kept is deleted\n");
     await eventually("no volume is left", async () => (await answer("volumes", "list")).volumes.length === 0);

@@ -3,6 +3,7 @@ import { LIMITS } from "../../base/limits.ts";
 import { counted } from "../../base/plurals.ts";
 import type { ResponseOf } from "../../client/client.ts";
 import { done, operationOf, succeeded } from "../daemon/operations.ts";
+import { each } from "../each.ts";
 import { entriesOf } from "../output/fields.ts";
 import type { Column } from "../output/table.ts";
 import type { Format } from "../output/terminal.ts";
@@ -96,34 +97,38 @@ export async function inspect(session: Session, [name = ""]: Words): Promise<voi
   session.show(record, () => session.list(entriesOf(record, session.now)));
 }
 
-/** One after the other; the first that fails ends it. */
-async function each(session: Session, names: Words, doing: string, act: (id: string) => Promise<[unknown, string]>) {
-  for (const name of names) {
-    const id = await session.containerId(name ?? "");
-    const [answer, text] = await session.terminal.progress(`${doing} ${visible(name ?? "")}`, act(id));
+async function eachContainer(
+  session: Session,
+  names: Words,
+  doing: string,
+  act: (id: string) => Promise<[unknown, string]>,
+) {
+  await each(session, names, async (name) => {
+    const id = await session.containerId(name);
+    const [answer, text] = await session.terminal.progress(`${doing} ${visible(name)}`, act(id));
     session.show(answer, () => text);
-  }
+  });
 }
 
 export async function start(session: Session, names: Words): Promise<void> {
   const client = session.client();
-  for (const name of names) {
-    const params = { container_id: await session.containerId(name ?? "") };
+  await each(session, names, async (name) => {
+    const params = { container_id: await session.containerId(name) };
     const operation_id = operationOf(await client.request("POST /api/containers/:container_id/start", { params }));
     if (operation_id !== null) await succeeded(session, operation_id, `starting ${name}`);
     const record = await client.request("GET /api/containers/:container_id", { params });
     session.show(record, () => sentence(session, record));
-    if (record.state !== "exited" || record.error_message === null) continue;
+    if (record.state !== "exited" || record.error_message === null) return;
     reportError(session.terminal, record);
     process.exitCode = record.exit_code ?? EXIT.refused;
-  }
+  });
 }
 
 export async function stop(session: Session, names: Words, flags: Flags): Promise<void> {
   const time_s = flags.time as number | undefined;
   const body = time_s === undefined ? {} : { timeout_ms: time_s * 1_000 };
   const client = session.client(LIMITS.stop_grace_ms_max + LIMITS.cli_request_timeout_ms);
-  await each(session, names, "stopping", async (container_id) => {
+  await eachContainer(session, names, "stopping", async (container_id) => {
     const params = { container_id };
     const record = done(await client.request("POST /api/containers/:container_id/stop", { params, body }));
     return [record, endSentence(record, session.now)];
@@ -131,7 +136,7 @@ export async function stop(session: Session, names: Words, flags: Flags): Promis
 }
 
 export async function kill(session: Session, names: Words): Promise<void> {
-  await each(session, names, "killing", async (container_id) => {
+  await eachContainer(session, names, "killing", async (container_id) => {
     const params = { container_id };
     const record = await session.client().request("POST /api/containers/:container_id/kill", { params });
     return [record, endSentence(record, session.now)];
@@ -140,7 +145,7 @@ export async function kill(session: Session, names: Words): Promise<void> {
 
 export async function remove(session: Session, names: Words, flags: Flags): Promise<void> {
   const client = session.client();
-  await each(session, names, "removing", async (container_id) => {
+  await eachContainer(session, names, "removing", async (container_id) => {
     const params = { container_id };
     const { name, state } = await client.request("GET /api/containers/:container_id", { params });
     if (flags.force !== true && (state === "running" || state === "starting")) {

@@ -1,5 +1,6 @@
 /** Terminal sessions in containers: listed and closed. Attaching is attach.ts's. */
 import type { ResponseOf } from "../../client/client.ts";
+import { each } from "../each.ts";
 import type { Column } from "../output/table.ts";
 import { relative } from "../output/time.ts";
 import type { Session, Words } from "../session/session.ts";
@@ -24,11 +25,10 @@ export async function listTerminals(session: Session, [container]: Words): Promi
 }
 
 export async function closeTerminals(session: Session, words: Words): Promise<void> {
-  for (const word of words) {
-    const session_id = word ?? "";
+  await each(session, words, async (session_id) => {
     const answer = await session
       .client()
       .request("DELETE /api/terminal/sessions/:session_id", { params: { session_id } });
     session.show(answer, () => `${session_id} is closed\n`);
-  }
+  });
 }

@@ -4,6 +4,7 @@ import { LIMITS } from "../../base/limits.ts";
 import { counted } from "../../base/plurals.ts";
 import type { RequestOf, ResponseOf } from "../../client/client.ts";
 import { accepted, succeeded } from "../daemon/operations.ts";
+import { each } from "../each.ts";
 import { entriesOf } from "../output/fields.ts";
 import type { Column } from "../output/table.ts";
 import { visible } from "../output/text.ts";
@@ -44,7 +45,11 @@ export async function listImages(session: Session, [filter]: Words, flags: Flags
     { title: "USES", value: ({ ref_count }) => String(ref_count), side: "right" },
     { title: "SHARED", value: ({ is_shared }) => (is_shared ? "yes" : null), isSpare: true },
   ];
-  session.show(answer, () => session.table(columns, answer.images, "no images yet: hearth pull <reference>"));
+  const empty =
+    filter === undefined
+      ? "no images yet: hearth pull <reference>"
+      : `no image whose reference contains '${visible(filter)}': hearth images lists all`;
+  session.show(answer, () => session.table(columns, answer.images, empty));
   session.noteCut(answer.images.length, limit, answer);
 }
 
@@ -105,11 +110,11 @@ export async function watched(session: Session, operation_id: string, doing: str
 export async function deleteImages(session: Session, words: Words, flags: Flags): Promise<void> {
   session.advice = { IN_USE: "to list all containers: hearth ps -a; to remove one: hearth rm" };
   const prune_layers = flags.prune === false ? ("false" as const) : undefined;
-  for (const reference of words) {
-    const query = { reference: reference ?? "", prune_layers };
+  await each(session, words, async (reference) => {
+    const query = { reference, prune_layers };
     const answer = await session.client().request("DELETE /api/oci/images", { query });
     session.show(answer, () => `${visible(answer.reference)} is deleted\n`);
-  }
+  });
 }
 
 export async function pruneImages(session: Session, _: Words, flags: Flags): Promise<void> {

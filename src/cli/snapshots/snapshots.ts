@@ -1,6 +1,7 @@
 /** The verbs of snapshots: taken, listed, inspected, pinned, deleted. */
 import { LIMITS } from "../../base/limits.ts";
 import type { RequestOf, ResponseOf } from "../../client/client.ts";
+import { each } from "../each.ts";
 import { pairs } from "../functions/function-fields.ts";
 import { entriesOf } from "../output/fields.ts";
 import type { Column } from "../output/table.ts";
@@ -117,28 +118,28 @@ export async function showLineage(session: Session, [name = ""]: Words): Promise
 
 export async function pinSnapshots(session: Session, names: Words): Promise<void> {
   const client = await session.tenantClient();
-  for (const name of names) {
-    const params = { snapshot_id: await session.snapshotId(name ?? "") };
+  await each(session, names, async (name) => {
+    const params = { snapshot_id: await session.snapshotId(name) };
     const answer = await client.request("POST /api/snapshots/:snapshot_id/pin", { params });
-    session.show(answer, () => `${visible(name ?? "")} is pinned\n`);
-  }
+    session.show(answer, () => `${visible(name)} is pinned\n`);
+  });
 }
 
 export async function unpinSnapshots(session: Session, names: Words): Promise<void> {
   const client = await session.tenantClient();
-  for (const name of names) {
-    const params = { snapshot_id: await session.snapshotId(name ?? "") };
+  await each(session, names, async (name) => {
+    const params = { snapshot_id: await session.snapshotId(name) };
     const answer = await client.request("POST /api/snapshots/:snapshot_id/unpin", { params });
-    session.show(answer, () => `${visible(name ?? "")} is not pinned\n`);
-  }
+    session.show(answer, () => `${visible(name)} is not pinned\n`);
+  });
 }
 
 export async function deleteSnapshots(session: Session, names: Words): Promise<void> {
   const client = await session.tenantClient();
-  for (const name of names) {
-    session.advice = { SNAPSHOT_PINNED: `unpin it first: hearth snapshot unpin ${shellWord(name ?? "")}` };
-    const params = { snapshot_id: await session.snapshotId(name ?? "") };
+  await each(session, names, async (name) => {
+    session.advice = { SNAPSHOT_PINNED: `unpin it first: hearth snapshot unpin ${shellWord(name)}` };
+    const params = { snapshot_id: await session.snapshotId(name) };
     const answer = await client.request("DELETE /api/snapshots/:snapshot_id", { params });
-    session.show(answer, () => `${visible(name ?? "")} is deleted\n`);
-  }
+    session.show(answer, () => `${visible(name)} is deleted\n`);
+  });
 }

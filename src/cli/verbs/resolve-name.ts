@@ -3,6 +3,7 @@
 import { didYouMean } from "../../base/suggest.ts";
 import { containerLogs } from "../containers/container-log.ts";
 import { remove as removeContainers } from "../containers/containers.ts";
+import { each } from "../each.ts";
 import { remove as removeFunction } from "../functions/functions.ts";
 import { logs as functionLogs } from "../functions/records.ts";
 import { shellWord } from "../output/text.ts";
@@ -50,9 +51,9 @@ export async function logs(session: Session, words: Words, flags: Flags): Promis
 }
 
 export async function remove(session: Session, names: Words, flags: Flags): Promise<void> {
-  for (const name of names) {
-    const kind = await kindOf(session, name ?? "", { function: "delete", container: "rm" });
+  await each(session, names, async (name) => {
+    const kind = await kindOf(session, name, { function: "delete", container: "rm" });
     if (kind === "container") await removeContainers(session, [name], flags);
     else await removeFunction(session, [name]);
-  }
+  });
 }

@@ -6,7 +6,7 @@ import { operationOf, succeeded } from "../daemon/operations.ts";
 import { pairs } from "../functions/function-fields.ts";
 import { entriesOf } from "../output/fields.ts";
 import type { Column } from "../output/table.ts";
-import { visible } from "../output/text.ts";
+import { shellWord, visible } from "../output/text.ts";
 import { bytes, relative } from "../output/time.ts";
 import { usage } from "../session/failure.ts";
 import { readBytes } from "../session/input.ts";
@@ -116,7 +116,10 @@ export async function putFile(session: Session, [word = "", file = "-"]: Words, 
 
 export async function removeFile(session: Session, [word = ""]: Words, flags: Flags): Promise<void> {
   const { name, path } = place(word);
-  if (path === "/") throw usage("cannot remove the root of a volume", "to delete the volume: hearth volumes delete");
+  if (path === "/") {
+    const hint = `to delete the volume with all its files: hearth volumes delete ${shellWord(name)}`;
+    throw usage(`rm removes files of a volume, not the volume itself: '${word}'`, hint);
+  }
   const params = { ...session.volume(name), path: path.slice(1) };
   session.advice = { NOT_EMPTY: "to remove it with its contents: -r" };
   const query = { recursive: flags.recursive === true };
