@@ -11,6 +11,7 @@ const ROUTES: readonly (readonly [RegExp, string])[] = [
   [/PUT \/api\/functions\/([^\s,/]+)/g, "hearth update $1"],
   [/POST \/api\/operator\/key\/rotate/g, "hearth keys rotate-operator"],
   [/GET \/api\/tenant\b/g, "hearth limits"],
+  [/POST \/api\/volumes(?!\/)/g, "hearth volumes create"],
   [/POST \/api\/oci\/images\/pull/g, "hearth pull"],
   [/POST \/api\/oci\/images\/prune/g, "hearth prune"],
   [/POST \/api\/build-contexts/g, "hearth build"],
@@ -24,6 +25,11 @@ const ROUTES: readonly (readonly [RegExp, string])[] = [
   [/GET \/api\/icc\/inbox\/([^\s,/]+)/g, "hearth icc inbox $1"],
   [/POST \/api\/icc\/inbox\/([^\s,/]+)\/receive/g, "hearth icc receive $1"],
   [/PUT \/api\/icc\/containers\/([^\s,/]+)\/permission/g, "hearth icc permission $1"],
+  // Its routes are those of its own version.
+  [
+    /choose a route of GET \/api\/openapi\.json; \/api\/docs shows them with examples/g,
+    "use the command line that came with the daemon",
+  ],
 ];
 
 /** Fields, and the flags that set them. */

@@ -14,7 +14,7 @@ type Frame =
   | { readonly type: "timeout" | "error"; readonly message: string }
   | { readonly type: "exit"; readonly code: number | null };
 
-const WITHOUT_BOUND = "without -d and --json, standard input is sent as it comes, without a limit";
+const WITHOUT_BOUND = "leave out -d and --json: standard input has no limit then";
 
 /** Without the `--` before the command. */
 export function commandOf(words: Words): string[] {
