@@ -35,7 +35,7 @@ import { Downloads } from "./downloads.ts";
 import { type MatchBudget, newMatchBudget } from "./glob.ts";
 import { baseLayers, imageConfig, NO_LAYERS, ownBytes } from "./image.ts";
 import type { BuildLayers } from "./layers.ts";
-import { PREDEFINED, type Plan, planOf } from "./plan.ts";
+import { type Plan, PREDEFINED, planOf } from "./plan.ts";
 import type { BuildImage } from "./schema.ts";
 import { ignoredOf, readText } from "./source-files.ts";
 import { type BaseImage, changesFiles, digestOf, type EvaluatedStage, evaluate } from "./stages.ts";
