@@ -390,3 +390,97 @@ class Service {
     },
   );
 });
+
+describe("TypeScript that imports what Node does not find", () => {
+  const color = "export const color: string = 'blue';";
+  const shown = (name: string) => `import { color } from "${name}"; export const handler = () => color;`;
+  const COMMONJS = { "package.json": '{"type":"commonjs"}' };
+  const required = (name: string) => `const { color } = require("${name}"); exports.handler = (): string => color;`;
+  const config = (options: object, more: object = {}) => JSON.stringify({ ...more, compilerOptions: options });
+  const ALIAS = config({ paths: { "@/*": ["./missing/*", "./src/*"], "#own": ["./src/color.ts"], "*": ["./no/*"] } });
+
+  it.each<[file: string, code: string, files: Record<string, string>]>([
+    ["index.ts", shown("./lib/color.js"), { "lib/color.ts": color }],
+    ["index.mts", shown("./lib/color.mjs?once#1"), { "lib/color.mts": color }],
+    ["index.ts", shown("./color.cjs"), { "color.cts": "exports.color = 'blue' as string;" }],
+    ["index.ts", shown("./lib/my%20color.js"), { "lib/my color.ts": `enum Own { A }\n${color}` }],
+    ["index.ts", `export const handler = async () => (await import("./color.js")).color;`, { "color.ts": color }],
+    ["index.cts", required("./lib/color.js"), { ...COMMONJS, "lib/color.ts": "exports.color = 'blue' as string;" }],
+    ["index.cts", required("./color"), { "color.ts": color }],
+    ["src/index.ts", required("../lib"), { ...COMMONJS, "lib/index.ts": "exports.color = 'blue' as string;" }],
+    ["index.ts", shown("./lib/color"), { "lib/color.ts": color, "lib/color/index.ts": "throw new Error();" }],
+    ["index.ts", shown("./color.service"), { "color.service.ts": color }],
+    ["index.ts", shown("./color"), { "color.js": "export const color = 'blue';", "color.d.ts": "export const a: 1;" }],
+    ["index.ts", shown("./lib"), { "lib/index.ts": 'export * from "./color.js";', "lib/color.ts": color }],
+    ["src/index.ts", shown(".."), { "index.ts": color }],
+    ["src/index.ts", shown("@/color"), { "tsconfig.json": ALIAS, "src/color.ts": color }],
+    ["src/index.ts", shown("@/color.js"), { "tsconfig.json": ALIAS, "src/color.ts": color }],
+    ["index.ts", shown("#own"), { "tsconfig.json": ALIAS, "src/color.ts": color }],
+    ["index.cts", required("@/color"), { "tsconfig.json": ALIAS, "src/color.ts": color }],
+    [
+      "src/index.ts",
+      shown("lib/color"),
+      { "tsconfig.json": '\ufeff{ // own\n "compilerOptions": { "baseUrl": "src", }, }', "src/lib/color.ts": color },
+    ],
+    [
+      "packages/one/index.ts",
+      shown("$lib/a/color"),
+      {
+        "packages/one/tsconfig.json": config({}, { extends: ["../../other.json", "../../base"] }),
+        "other.json": config({ paths: { "$lib/*": ["no/*"] } }),
+        // biome-ignore lint/suspicious/noTemplateCurlyInString: as tsc has it.
+        "base.json": config({ paths: { "$lib/*": ["no/*"], "$lib/a/*": ["${configDir}/lib/*"] } }),
+        "packages/one/lib/color.ts": color,
+      },
+    ],
+  ])("finds what tsc finds: %s: %s", async (handler, code, files) => {
+    const process = await start({ [handler]: code, ...files }, { handler });
+    const bound = await process.bound;
+    expect([bound.status, bound.stderr]).toEqual([STATUS.returned, ""]);
+    expect(resultOf(await process.call())).toBe("blue");
+  });
+
+  it.each<[name: string, code: string, files: Record<string, string>]>([
+    ["a file before its source", shown("./color.js"), { "color.js": "export const color = 'blue';", "color.ts": "" }],
+    [
+      "a package before an alias",
+      shown("own"),
+      {
+        "node_modules/own/index.js": "exports.color = 'blue';",
+        "tsconfig.json": config({ paths: { own: ["./own.ts"] } }),
+        "own.ts": "",
+      },
+    ],
+    [
+      "what the function resolves itself",
+      `import Module, { createRequire } from "node:module"; const own = Module as any; const resolve = own._resolveFilename;
+       own._resolveFilename = (name: string, ...rest: unknown[]) => resolve(name === "own" ? import.meta.dirname + "/own.cjs" : name, ...rest);
+       export const handler = () => createRequire(import.meta.url)("own").color;`,
+      { "own.cjs": "exports.color = 'blue';" },
+    ],
+  ])("leaves to Node %s", async (_name, code, files) => {
+    const process = await start({ "index.ts": code, ...files }, { handler: "index.ts" });
+    expect(resultOf(await process.call())).toBe("blue");
+  });
+
+  it.each<[name: string, files: Record<string, string>, message: RegExp]>([
+    [
+      "./lib/colour.js",
+      { "lib/color.ts": color },
+      /^Cannot find module '\S+\/lib\/colour\.js' imported from \S+index\.ts/,
+    ],
+    ["@/colour", { "tsconfig.json": ALIAS, "src/color.ts": color }, /^Cannot find package '@\/colour' imported from/],
+    ["types", { "tsconfig.json": config({ paths: { types: ["./types.d.ts"] } }), "types.d.ts": "" }, /package 'types'/],
+    ["./color.js", { "color.js/none.js": "", "tsconfig.json": "{" }, /^Directory import '\S+\/color\.js' is not supp/],
+    // Modules in JavaScript say what they mean.
+    [
+      "./lib.mjs",
+      { "lib.mjs": "import './color';", "color.ts": color },
+      /module '\S+\/color' imported from \S+lib\.mjs/,
+    ],
+  ])("says of %s what Node says if there is nothing", async (name, files, message) => {
+    const process = await start({ "index.ts": shown(name), ...files }, { handler: "index.ts" });
+    const bound = await process.bound;
+    expect([bound.status, resultOf(bound).message]).toEqual([STATUS.not_loaded, expect.stringMatching(message)]);
+  });
+});

@@ -3,8 +3,9 @@
  * nearest tsconfig.json. It is a program beside these files and runs once per file, 10 to 30 ms; a code cache keeps what it made.
  */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
-import { dirname, join, resolve } from "node:path";
+import { dirname, join } from "node:path";
 import { RuntimeError } from "./errors.mjs";
+import { configOf, optionOf } from "./tsconfig.mjs";
 
 /** Modules of Node that only versions with decorators load. */
 const builtin = (name) => process.getBuiltinModule(name);
@@ -32,34 +33,8 @@ const OUTPUT_BYTES_MAX = 64 * 1024 * 1024;
 /** The head of an error and the place below it: `✘ [ERROR] text`, an empty line, `    file:line:column:`. */
 const ERROR = /\[ERROR\] (?<text>[^\n]*)\n\n\s+[^\n]*?:(?<line>\d+):(?<column>\d+):\n/u;
 const MAP = /^\/\/# sourceMappingURL=data:application\/json;base64,(?<map>[\w+/=]*)\s*$/mu;
-const METADATA = /"emitDecoratorMetadata"\s*:\s*true/u;
-const EXTENDS = /"extends"\s*:\s*(?:"(?<one>[^"]*)"|\[(?<list>[^\]]*)\])/u;
-const COMMENTS = /"(?:[^"\\]|\\.)*"|\/\*[\s\S]*?\*\/|\/\/[^\n]*/gu;
-const EXTENDS_MAX = 16;
 
 export const hasDecorators = (source) => DECORATOR.test(source);
-
-/** The nearest tsconfig.json of a folder; null if there is none. */
-function configOf(folder) {
-  const path = join(folder, "tsconfig.json");
-  if (existsSync(path)) return path;
-  return folder === dirname(folder) ? null : configOf(dirname(folder));
-}
-
-/** The configuration that asks for metadata of types, among those that one extends by their paths; null: none does. */
-function metadataOf(path, left = EXTENDS_MAX) {
-  if (left === 0 || !existsSync(path)) return null;
-  const text = readFileSync(path, "utf8").replaceAll(COMMENTS, (part) => (part.startsWith("/") ? "" : part));
-  if (METADATA.test(text)) return path;
-  const { one, list = "" } = EXTENDS.exec(text)?.groups ?? {};
-  const parents = one === undefined ? [...list.matchAll(/"([^"]*)"/gu)].map(([, name]) => name) : [one];
-  for (const parent of parents.filter((name) => /^\.{0,2}\//u.test(name))) {
-    const named = resolve(dirname(path), parent);
-    const found = metadataOf(existsSync(named) ? named : `${named}.json`, left - 1);
-    if (found !== null) return found;
-  }
-  return null;
-}
 
 /** The error of a file that esbuild refuses, with its place at the head of the stack, as Node writes it. */
 function refusal(path, source, { stderr, error, signal }) {
@@ -84,9 +59,9 @@ function withSource(code, url) {
 
 function compiled({ compiler, path, url, source, format }) {
   const config = configOf(dirname(path));
-  const asking = config === null ? null : metadataOf(config);
-  if (asking !== null) {
-    const why = `${asking} sets emitDecoratorMetadata, which is not supported, and ${path} has decorators`;
+  const metadata = config === null ? null : optionOf(config, "emitDecoratorMetadata");
+  if (metadata?.value === true) {
+    const why = `${metadata.from} sets emitDecoratorMetadata, which is not supported, and ${path} has decorators`;
     throw new RuntimeError("DecoratorMetadataNotSupported", `${why}: compile the project with tsc, or unset it`);
   }
   const made = builtin("node:child_process").spawnSync(

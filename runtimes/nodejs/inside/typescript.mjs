@@ -7,6 +7,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { compileDecorators, hasDecorators } from "./decorators.mjs";
+import { resolveImport } from "./resolution.mjs";
 
 /** Modules of Node that only versions in TypeScript load. */
 const builtin = (name) => process.getBuiltinModule(name);
@@ -47,7 +48,7 @@ function compile(url, letter, source) {
   }
 }
 
-/** Compiles what modules of a version in TypeScript need, from now on. `compiler`: path of esbuild. */
+/** Finds and compiles what modules of a version in TypeScript need, from now on. `compiler`: path of esbuild. */
 export function compileTypeScript(compiler) {
   const load = (url, context, next) => {
     const letter = FILE.exec(url)?.[1];
@@ -68,5 +69,5 @@ export function compileTypeScript(compiler) {
       throw error;
     }
   };
-  builtin("node:module").registerHooks({ load });
+  builtin("node:module").registerHooks({ load, resolve: resolveImport });
 }
