@@ -116,6 +116,7 @@ const ALLOWED: Readonly<Record<string, readonly string[]>> = {
   ],
   "src/cli": [
     "src/client/",
+    "src/base/certificate-failures.ts",
     "src/base/clock.ts",
     "src/base/concurrency.ts",
     "src/base/limit-texts.ts",

@@ -163,6 +163,10 @@ export class Profiles {
     });
   }
 
+  names(): readonly string[] {
+    return this.#options.catalog.names();
+  }
+
   /** For pulls: the image that a reference with the reserved host names. */
   async imageId(
     tenant_id: string,

@@ -28,7 +28,7 @@ import type { ImageArrivals } from "./arrivals.ts";
 import type { RegistryCredentials } from "./credentials/service.ts";
 import { machinePlatform, type Platform, parsePlatform, platformText } from "./platform.ts";
 import { progressTeller } from "./progress.ts";
-import { type ImageReference, parseReference, referenceText, refuseReserved } from "./reference.ts";
+import { DEFAULT_REGISTRY, type ImageReference, parseReference, referenceText, refuseReserved } from "./reference.ts";
 import type { Credentials, RegistryGateway } from "./registry/gateway.ts";
 import type { PullImage } from "./schema.ts";
 import type { TenantImages } from "./service.ts";
@@ -48,6 +48,8 @@ interface Asked {
 
 /** Profiles of this node as images. */
 export interface ProfileImages {
+  /** Names of all profiles. */
+  names(): readonly string[];
   /** Returns the id of the image, built if need be. Throws NOT_FOUND, INVALID_ARGUMENT for another platform than the node's. */
   imageId(
     tenant_id: string,
@@ -148,7 +150,7 @@ export class Pulls {
       else skipped = await this.#pull(context);
     } catch (error) {
       const isAnswer = !input.force && isUnknown(error, context.attachment !== undefined);
-      if (!isAnswer || !(await this.#hasFor(context))) throw error;
+      if (!isAnswer || !(await this.#hasFor(context))) throw this.#withProfile(error, context);
       return resultOf(reference, "image is present; the registry does not know it");
     } finally {
       // The reference may have named another image before, and a refused image has no row.
@@ -162,6 +164,22 @@ export class Pulls {
     const found = await this.#options.tenant_images.get(tenant_id, input.reference).catch(() => null);
     const { os, architecture } = parsePlatform(input.platform);
     return found !== null && found.os === os && found.architecture === architecture;
+  }
+
+  /** `prod` is a repository of docker.io, and the name of a profile: says how the profile is named, which was probably meant. */
+  #withProfile(error: unknown, { input, signal }: OperationContext<Asked>): unknown {
+    if (!(error instanceof AppError) || error.code === "INTERNAL" || signal.aborted || input.is_local) return error;
+    const { registry, repository } = parseReference(input.reference);
+    const name = registry === DEFAULT_REGISTRY ? repository.replace(/^library\//, "") : "";
+    if (!this.#options.profiles.names().includes(name)) return error;
+    const { code, message, details, hint, retry_after, retryable, reason_code } = error;
+    const expected = `for the profile '${name}': ${PROFILE_REGISTRY}/${name}:latest`;
+    return new AppError(code, `${message} (${expected})`, {
+      ...{ retryable, reason_code, cause: error },
+      ...(details === null ? {} : { details }),
+      ...(hint === null ? {} : { hint }),
+      ...(retry_after === null ? {} : { retry_after }),
+    });
   }
 
   /** P5. */

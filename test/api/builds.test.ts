@@ -8,6 +8,7 @@ import { BuildUser } from "../support/builds.ts";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
 import { archive, ENTRY } from "../support/file-helper.ts";
 import { MadeImages, pullLocal } from "../support/made-images.ts";
+import { makeCertificate } from "../support/registry.ts";
 
 const NAME = `localhost/hearth-test-build-${process.pid}`;
 const made = new MadeImages(NAME);
@@ -306,6 +307,7 @@ describe("a build that cannot succeed", () => {
 
   it.each([
     ["FROM nowhere.invalid/x", "BUILD_FAILED", "base image nowhere.invalid/x:latest"],
+    ["FROM prod", "BUILD_FAILED", " (for the profile 'prod': profiles.hearth.internal/prod:latest)"],
     [`${BASE}COPY missing /x`, "INVALID_ARGUMENT", "build file, line 2: no such file: 'missing'"],
     [`${BASE}COPY --from=${NAME} /missing /x`, "BUILD_FAILED", "no such file: 'missing'"],
     [`${BASE}COPY --chown=nobody-such Dockerfile /x`, "BUILD_FAILED", "unknown name or number"],
@@ -315,6 +317,28 @@ describe("a build that cannot succeed", () => {
   ])("says why: case %#", async (source, code, text) => {
     const { body } = await user.build(source);
     expect([body.error_code, body.error]).toEqual([code, expect.stringContaining(text)]);
+  });
+
+  it("names the setting for authorities where a command refuses a certificate", async () => {
+    const { cert, key } = makeCertificate();
+    const script = `
+      const https = require("node:https");
+      const { readFileSync } = require("node:fs");
+      const server = { cert: readFileSync("/cert.pem"), key: readFileSync("/key.pem") };
+      https.createServer(server).listen(4443, () => {
+        https.get("https://localhost:4443").on("error", ({ code }) => {
+          console.error(code);
+          process.exit(3);
+        });
+      });`;
+    const files = [
+      { name: "cert.pem", content: cert },
+      { name: "key.pem", content: key },
+      { name: "ask.cjs", content: script },
+    ];
+    const { body } = await user.build(`${BASE}COPY . /\nRUN node /ask.cjs\n`, files);
+    expect(body.error).toMatch(/failed: exit code 3 \(.*HEARTH_BUILD_CA_FILES\)\n.*SELF_SIGNED_CERT/);
+    expect(body.hint).toContain("HEARTH_BUILD_CA_FILES");
   });
 
   it("ends with all its processes when it is cancelled", async () => {

@@ -185,6 +185,14 @@ createServer({ cert, key }, ({ url }, response) => {
     const seen = JSON.parse(await out("invoke", "trust"));
     expect(seen).toMatchObject({ word: "trusted", python: "ANSWER = 42\n", by_itself: null });
     expect(seen.refused).toMatch(/SELF_SIGNED_CERT/);
+    // Where such a refusal ends the build, it is told what gives builds an authority.
+    const refused = `${steps[0]}\nenv -u NODE_EXTRA_CA_CERTS npm_config_fetch_retries=0 npm install npm-dep --registry https://localhost:4873`;
+    folder("trust", { "hearth.toml": `${toml("trust", "nodejs", "index.mjs#handler")}command = """${refused}"""\n` });
+    const failed = await hearth("deploy", "trust", "--build");
+    expect(failed).toMatchObject({
+      code: 1,
+      err: expect.stringMatching(/exited with 1\n {2}.*HEARTH_BUILD_CA_FILES\n$/),
+    });
     expect(seen.proxy).toBe(`${PROXY} ${PROXY} localhost\n`);
     // Others see the files, and take them only where they ask.
     const look =

@@ -85,7 +85,7 @@ describe("pulls", () => {
       tenant_images,
       images,
       arrivals: new ImageArrivals({ tenant_images, images, log: quietLog }),
-      profiles: { imageId: async () => idOf(play.mark) },
+      profiles: { names: () => ["prod"], imageId: async () => idOf(play.mark) },
       gateway: gateway as unknown as RegistryGateway,
       registry_credentials,
       policy_file: null,
@@ -245,6 +245,25 @@ describe("pulls", () => {
     expect((await operations.list("default", {}, { limit: 10, below: 1e9 })).items).toEqual([]);
     expect((await done(caller("default", true), local)).status).toBe("succeeded");
     expect(seen).toEqual(["pull containers-storage", "release"]);
+  });
+
+  it("say how a profile is named where its name alone was asked of docker.io, and keep the cause", async () => {
+    const { done, play } = await made();
+    play.open = async () => {
+      throw new AppError("NOT_FOUND", "no such image", { reason_code: "PLATFORM_NOT_FOUND", hint: "ask for another" });
+    };
+    const own = " (for the profile 'prod': profiles.hearth.internal/prod:latest)";
+    for (const [reference, told] of [
+      ["prod", own],
+      ["docker.io/prod:stable", own],
+      ["docker.io/library/prod@sha256:".padEnd(94, "0"), own],
+      ["produce", ""],
+      ["team/prod", ""],
+      ["ghcr.io/prod", ""],
+    ] as const) {
+      const { error, reason_code } = await done(caller("a"), asking(reference));
+      expect([reference, error, reason_code]).toEqual([reference, `no such image${told}`, "PLATFORM_NOT_FOUND"]);
+    }
   });
 
   it("refuse before they begin what can be known", async () => {

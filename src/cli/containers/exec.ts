@@ -97,13 +97,15 @@ function unstarted(error: unknown): Failure | null {
   return body === null || exit_code === null ? null : new Failure(exit_code, body.error);
 }
 
-/** Passes a command's output on, its standard output to `stdout`. Resolves to its exit code. */
+/** Passes a command's output on, its standard output to `stdout`; `onOutput` sees it too. Resolves to its exit code. */
 export async function streamed(
   { terminal }: Session,
   pieces: AsyncIterable<Buffer>,
   stdout: "out" | "err",
+  onOutput: (bytes: Buffer) => void = () => {},
 ): Promise<number> {
   for await (const frame of frames<Frame>(pieces)) {
+    if ("data_b64" in frame) onOutput(Buffer.from(frame.data_b64, "base64"));
     if (frame.type === "stdout") await terminal.pass(stdout, Buffer.from(frame.data_b64, "base64"));
     else if (frame.type === "stderr") await terminal.pass("err", Buffer.from(frame.data_b64, "base64"));
     else if (frame.type === "timeout") terminal.err(`hearth: ${visible(frame.message)}\n`);

@@ -8,6 +8,7 @@
 import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { UNTRUSTED_HINT, UntrustedWatch } from "../../base/certificate-failures.ts";
 import { LIMITS } from "../../base/limits.ts";
 import type { RequestOf } from "../../client/client.ts";
 import { streamed } from "../containers/exec.ts";
@@ -103,8 +104,12 @@ async function codeOf(session: Session, one: ProjectFunction, command: string | 
         timeout_ms: LIMITS.exec_timeout_ms_max,
       },
     });
-    const exit_code = await streamed(session, pieces, "err");
-    if (exit_code !== 0) throw new Failure(EXIT.refused, `build of ${one.name} failed: exited with ${exit_code}`);
+    const watch = new UntrustedWatch();
+    const exit_code = await streamed(session, pieces, "err", (bytes) => watch.see(bytes.toString("latin1")));
+    if (exit_code !== 0) {
+      const hint = watch.isFound ? UNTRUSTED_HINT : null;
+      throw new Failure(EXIT.refused, `build of ${one.name} failed: exited with ${exit_code}`, hint);
+    }
     const built = await tree.open(`${FOLDER}/.`);
     return (await sendArchive(session, built.pieces, null)).code_sha256;
   });

@@ -2,6 +2,7 @@
  * One build: finds the stages that its target needs, runs the steps whose results are not kept, and makes an image of the last
  * stage's files. Its roots are containers of ids that no row names: what a crash leaves of them, the next start removes.
  */
+import { namesUntrusted, UNTRUSTED_HINT } from "../../base/certificate-failures.ts";
 import { type Clock, sleep } from "../../base/clock.ts";
 import type { Egress } from "../../base/egress.ts";
 import { AppError, errorText } from "../../base/errors.ts";
@@ -283,10 +284,13 @@ export class Build {
     const shown = text.split("\n", 1)[0]?.slice(0, 100) ?? "";
     log.flush();
     const { tail } = log;
-    const message = `step ${number}/${steps_count} (${shown}) failed: ${why}${tail === "" ? "" : `\n${tail}`}`;
+    const isUntrusted = exit_code !== null && namesUntrusted(tail);
+    // In the message, too: the operation of a build keeps no hint.
+    const cause = isUntrusted ? `${why} (${UNTRUSTED_HINT})` : why;
+    const message = `step ${number}/${steps_count} (${shown}) failed: ${cause}${tail === "" ? "" : `\n${tail}`}`;
     return new AppError("BUILD_FAILED", message, {
       details: { exit_code, output: tail === "" ? null : tail },
-      hint: "the log of the build has the output of all steps",
+      hint: isUntrusted ? UNTRUSTED_HINT : "the log of the build has the output of all steps",
     });
   }
 
