@@ -78,6 +78,31 @@ describe("run", () => {
     expect(server).toMatchObject({ code: 2, err: expect.stringMatching(/^hearth: --dns has no value: '8.8.8.8'\n/) });
   });
 
+  it("takes the flags of docker whose meaning it has", async () => {
+    const flags = ["--cpus", "0.5", "-m", "256m", "--restart", "unless-stopped", "-e", "SHOWN", "-e", "NONE_SUCH"];
+    const line = "echo one; echo two; echo $SHOWN $(env | grep -c NONE_SUCH); exec sleep 1000";
+    const words = ["run", "-d", "--name", "dock", "--label", "own=dock", ...flags, "--", "sh", "-c", line];
+    expect(await shell().run(words, { env: { SHOWN: "from here" } })).toMatchObject({ code: 0 });
+    expect(await answer("inspect", "dock")).toMatchObject({
+      ...{ cpu_limit_percent: 50, memory_limit_mb: 256, restart: "always", labels: { own: "dock" } },
+    });
+    await expect.poll(() => out("logs", "--tail", "1", "dock")).toBe("from here 0\n");
+    expect(await out("logs", "-n", "2", "dock")).toBe("two\nfrom here 0\n");
+    const { container_id } = await answer("inspect", "dock");
+    for (const filter of ["name=doc", "label=own=dock"])
+      expect(await out("ps", "-q", "--filter", filter)).toBe(`${container_id}\n`);
+    expect((await hearth("kill", "-s", "TERM", "dock")).err).toMatch(/SIGKILL[\s\S]*hearth stop/);
+    expect(await out("kill", "--signal", "KILL", "dock")).toMatch(/^dock exited with 137/);
+    expect(await out("ps", "-q", "-f", "name=dock")).toBe("");
+    expect(await out("ps", "-q", "-f", "name=dock", "-f", "status=exited")).toBe(`${container_id}\n`);
+    await out("rm", "dock");
+    expect(await hearth("run", "--network", "none", "--", "true")).toMatchObject({
+      ...{ code: 2, err: expect.stringContaining("--egress off") },
+    });
+    expect(await hearth("run", "--cpu", "50", "--cpus", "1", "--", "true")).toMatchObject({ code: 2 });
+    expect(await out("images", "-q")).toBe("");
+  });
+
   it("hints at its own flags, where the API hints at fields", async () => {
     const refused = await hearth("run", "-d", "--gpus", "1");
     expect(refused).toMatchObject({ code: 1, err: expect.stringMatching(/\[CAPACITY_FULL\]\n {2}leave --gpus out/) });

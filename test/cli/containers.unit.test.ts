@@ -2,12 +2,15 @@
 import { describe, expect, it } from "vitest";
 import { statusOf } from "../../src/cli/containers/containers.ts";
 import { commandOf, deadline } from "../../src/cli/containers/exec.ts";
+import { filterOf } from "../../src/cli/containers/filters.ts";
 import { egressOf, fieldsOf, healthOf } from "../../src/cli/containers/run.ts";
 import { cpuPercent } from "../../src/cli/containers/stats.ts";
+import { environmentOf } from "../../src/cli/functions/function-fields.ts";
 import { frames } from "../../src/cli/session/frames.ts";
 import { meterText } from "../../src/cli/session/meter.ts";
+import type { ContainerRecord } from "../../src/cli/session/session.ts";
 import { megabytes, moment, seconds } from "../../src/cli/session/verb.ts";
-import { publishedPort } from "../../src/cli/verbs/containers.ts";
+import { cpus, networkName, publishedPort, restartPolicy } from "../../src/cli/verbs/containers.ts";
 import { parsePlace, renaming } from "../../src/cli/volumes/copy.ts";
 import { TarBytes } from "../../src/cli/volumes/tar-bytes.ts";
 import { tarEnd, tarHeader } from "../../src/engine/files/tar.ts";
@@ -52,6 +55,43 @@ describe("words of containers", () => {
     expect([seconds("90"), seconds("12h")]).toEqual([90, 43_200]);
     expect([moment("10m"), moment("2026-11-21T12:00Z")]).toEqual([600, "2026-11-21T12:00:00.000Z"]);
     for (const wrong of ["1t", "-1", ""]) expect(() => megabytes(wrong)).toThrow("expected");
+  });
+});
+
+describe("flags as docker has them", () => {
+  it("are taken where hearth has what they mean, and refused with its own where not", () => {
+    expect(["no", "always", "on-failure", "unless-stopped"].map(restartPolicy)).toEqual([
+      ...["no", "always", "on-failure", "always"],
+    ]);
+    expect(() => restartPolicy("on-failure:3")).toThrow("not counted; expected no, on-failure or always");
+    for (const wrong of ["never", "on-failure-3", "toString", ""])
+      expect(() => restartPolicy(wrong)).toThrow(/^expected/);
+    expect([cpus("0.5"), cpus("2")]).toEqual([50, 200]);
+    for (const wrong of ["0", "-1", "two"]) expect(() => cpus(wrong)).toThrow("expected");
+    expect(networkName("nonesuch")).toBe("nonesuch");
+    expect(() => networkName("none")).toThrow("--egress off");
+    expect(() => networkName("host")).toThrow("-p <port>");
+  });
+
+  it("filter a list by name, id, status and label", () => {
+    const one = { name: "web-1", container_id: "ctr_aaaa", state: "exited", labels: { app: "web", "a=b": "c" } };
+    const matches = (...given: string[]) => filterOf(given).matches(one as unknown as ContainerRecord);
+    for (const given of [["name=eb-"], ["name=x", "name=web"], ["id=ctr_aa"], ["label=app"], ["label=app=web"]])
+      expect([given, matches(...given)]).toEqual([given, true]);
+    for (const given of [["name=x"], ["name=web", "label=none"], ["label=app="], ["id=aaaa"], ["label=toString"]])
+      expect([given, matches(...given)]).toEqual([given, false]);
+    expect([filterOf(["status=exited"]).hasStatus, filterOf(["name=a"]).hasStatus]).toEqual([true, false]);
+    for (const wrong of ["ancestor=x", "name", "=x", "toString=x"])
+      expect(() => filterOf([wrong])).toThrow(`unknown filter: '${wrong}'`);
+    expect(() => filterOf(["status=paused"])).toThrow("unknown state: 'paused'");
+  });
+
+  it("take a variable of the caller by its name alone, for a container and no function", async () => {
+    const own = (name: string) => ({ HOME: "/root=x", EMPTY: "" })[name];
+    const given = { env: ["HOME", "A=1", "NONE", "EMPTY"] };
+    expect(await environmentOf(given, own)).toEqual({ HOME: "/root=x", A: "1", EMPTY: "" });
+    await expect(environmentOf(given)).rejects.toThrow("expects NAME=VALUE");
+    await expect(environmentOf({ env: ["=x"] }, own)).rejects.toThrow("expects NAME=VALUE");
   });
 });
 

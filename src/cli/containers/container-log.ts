@@ -157,7 +157,7 @@ function show(session: Session, entry: Entry, withTime: boolean): void {
 export async function containerLogs(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
   const isJson = session.flags.json === true;
   const params = { container_id: await session.containerId(name) };
-  const query = { limit: flags.limit as number | undefined, since: sinceOf(session, flags) };
+  const query = { limit: (flags.tail ?? flags.limit) as number | undefined, since: sinceOf(session, flags) };
   const print = (entry: Entry) => {
     if (isJson) session.terminal.out(`${json(entry, 0)}\n`);
     else show(session, entry, flags.timestamps === true);

@@ -13,6 +13,7 @@ import { EXIT, Failure } from "../session/failure.ts";
 import { readList } from "../session/pages.ts";
 import type { ContainerRecord, Flags, Session, Words } from "../session/session.ts";
 import { reportError } from "./container-log.ts";
+import { filterOf } from "./filters.ts";
 
 const STATE_FORMATS: Readonly<Record<ContainerRecord["state"], Format>> = {
   created: "dim",
@@ -57,13 +58,16 @@ export function sentence(session: Session, record: ContainerRecord): string {
 export async function ps(session: Session, _words: Words, flags: Flags): Promise<void> {
   const limit = flags.limit as number | undefined;
   const state = flags.state as ContainerRecord["state"] | undefined;
+  const filter = filterOf((flags.filter ?? []) as string[]);
   const client = session.client();
   const answer = await readList("containers", limit, (page) =>
     client.request("GET /api/containers", { query: { ...page, state } }),
   );
-  const isAll = flags.all === true || state !== undefined;
+  const isAll = flags.all === true || state !== undefined || filter.hasStatus;
   // What starts is as good as running to who looks for it.
-  const shown = isAll ? answer.containers : answer.containers.filter(({ state }) => /^(running|starting)$/.test(state));
+  const shown = answer.containers.filter(
+    (record) => (isAll || /^(running|starting)$/.test(record.state)) && filter.matches(record),
+  );
   const columns: Column<ContainerRecord>[] = [
     { title: "NAME", value: ({ name }) => name },
     { title: "STATE", value: ({ state }) => state, format: ({ state }) => STATE_FORMATS[state] },
@@ -86,7 +90,9 @@ export async function ps(session: Session, _words: Words, flags: Flags): Promise
   if (flags.quiet === true && session.flags.json !== true) {
     return session.terminal.out(shown.map(({ container_id }) => `${container_id}\n`).join(""));
   }
-  const empty = isAll ? "no containers: hearth run -d --name box" : "no running containers; hearth ps -a lists all";
+  const none = isAll ? "no containers: hearth run -d --name box" : "no running containers; hearth ps -a lists all";
+  const empty =
+    answer.containers.length > 0 && isAll ? "no container matches the filter; hearth ps -a lists all" : none;
   session.show({ ...answer, containers: shown }, () => session.table(columns, shown, empty));
   session.noteCut(answer.containers.length, limit, answer);
 }
@@ -135,10 +141,16 @@ export async function stop(session: Session, names: Words, flags: Flags): Promis
   });
 }
 
-export async function kill(session: Session, names: Words): Promise<void> {
+export async function kill(session: Session, names: Words, { signal }: Flags): Promise<void> {
+  const query = { signal: signal as string | undefined };
+  if (signal !== undefined) {
+    session.advice = {
+      INVALID_ARGUMENT: "to send the stop signal: hearth stop; another one: hearth exec box -- kill -HUP <pid>",
+    };
+  }
   await eachContainer(session, names, "killing", async (container_id) => {
     const params = { container_id };
-    const record = await session.client().request("POST /api/containers/:container_id/kill", { params });
+    const record = await session.client().request("POST /api/containers/:container_id/kill", { params, query });
     return [record, endSentence(record, session.now)];
   });
 }

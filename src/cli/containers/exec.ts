@@ -7,6 +7,7 @@ import { EXIT, EXIT_READER_GONE, Failure, usage } from "../session/failure.ts";
 import { frames } from "../session/frames.ts";
 import { readInput } from "../session/input.ts";
 import type { Flags, Session, Words } from "../session/session.ts";
+import { callersVariable } from "../session/target.ts";
 
 type Frame =
   | { readonly type: "started" }
@@ -30,7 +31,7 @@ export function deadline({ timeout, detach }: Flags): number | undefined {
 
 export async function exec(session: Session, [name = "", ...rest]: Words, flags: Flags): Promise<void> {
   const command = commandOf(rest);
-  const environment = await environmentOf(flags);
+  const environment = await environmentOf(flags, callersVariable);
   const working_directory = flags.workdir as string | undefined;
   const user = flags.user as string | undefined;
   session.advice = { NOT_RUNNING: `to start it: hearth start ${shellWord(name)}` };

@@ -10,6 +10,7 @@ import { shellWord, visible } from "../output/text.ts";
 import { FIRST_USE_TIMEOUT_MS, profilesOf, withBuild } from "../profiles/first-use.ts";
 import { EXIT, EXIT_READER_GONE, Failure, usage } from "../session/failure.ts";
 import { type ContainerRecord, type Flags, isRefusal, type Session, type Words } from "../session/session.ts";
+import { callersVariable } from "../session/target.ts";
 import type { PublishedPort } from "../session/verb.ts";
 import { endOf, followToEnd, pass, reportError } from "./container-log.ts";
 import { sentence } from "./containers.ts";
@@ -55,7 +56,7 @@ export async function fieldsOf(flags: Flags): Promise<Omit<Made, "name" | "comma
   return {
     image: flags.image as string | undefined,
     oci: isReference(flags) ? true : (flags.oci as boolean | undefined),
-    environment: await environmentOf(flags),
+    environment: await environmentOf(flags, callersVariable),
     labels: flags.label === undefined ? undefined : pairs(flags.label as string[], "--label"),
     volumes: flags.volume as string[] | undefined,
     ports: flags.publish as PublishedPort[] | undefined,
@@ -63,7 +64,7 @@ export async function fieldsOf(flags: Flags): Promise<Omit<Made, "name" | "comma
     network: flags.network as string | undefined,
     dns: flags.dns as boolean | undefined,
     memory_limit_mb: flags.memory as number | undefined,
-    cpu_limit_percent: flags.cpu as number | undefined,
+    cpu_limit_percent: (flags.cpus ?? flags.cpu) as number | undefined,
     disk_limit_mb: flags.disk as number | undefined,
     ...(flags.gpus as WantedGpus | undefined),
     working_directory: flags.workdir as string | undefined,
@@ -84,6 +85,9 @@ function check(words: Words, flags: Flags): void {
   const [first = ""] = words;
   if (flags.dns === true && isIP(first) !== 0) {
     throw usage(`--dns has no value: '${first}'`, flagHint("run", "--dns"));
+  }
+  if (flags.cpu !== undefined && flags.cpus !== undefined) {
+    throw usage("--cpu and --cpus exclude each other", "leave one of them out");
   }
   if (flags.tty === true && isDetached) throw usage("-t and -d exclude each other", "give -t or -d");
   if (flags.interactive === true && flags.tty !== true) checkInput(flags);

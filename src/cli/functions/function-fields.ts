@@ -179,14 +179,27 @@ export async function variablesOf(flags: Flags): Promise<Variables | undefined> 
   return texts === undefined && named.length === 0 ? undefined : { ...texts, ...Object.fromEntries(named) };
 }
 
-/** The variables of `--env-file`, and of `--env` on top of them. */
-export async function environmentOf(flags: Flags): Promise<Record<string, string> | undefined> {
+/**
+ * The variables of `--env-file`, and of `--env` on top of them. `own`: a name alone is the caller's variable, and left out where
+ * the caller has none, as docker has it; without, a name alone is refused.
+ */
+export async function environmentOf(
+  flags: Flags,
+  own?: (name: string) => string | undefined,
+): Promise<Record<string, string> | undefined> {
   const files = (flags.envFile ?? []) as string[];
   const given = flags.env === false ? [] : ((flags.env ?? []) as string[]).filter((pair) => pair !== CLEARED);
   if (files.length === 0 && given.length === 0) return undefined;
   const read: NodeJS.Dict<string>[] = [];
   for (const file of files) read.push(parseEnv(await readInput(file)));
-  return { ...(Object.assign({}, ...read) as Record<string, string>), ...pairs(given) };
+  const full = own === undefined ? given : given.flatMap((pair) => withOwn(pair, own));
+  return { ...(Object.assign({}, ...read) as Record<string, string>), ...pairs(full) };
+}
+
+function withOwn(pair: string, own: (name: string) => string | undefined): string[] {
+  if (pair === "" || pair.includes("=")) return [pair];
+  const value = own(pair);
+  return value === undefined ? [] : [`${pair}=${value}`];
 }
 
 export interface EnvironmentChange {

@@ -84,7 +84,7 @@ export function print(session: Session, record: InvocationRecord): void {
 }
 
 export async function logs(session: Session, [name = ""]: Words, flags: Flags): Promise<void> {
-  const limit = (flags.limit as number | undefined) ?? INVOCATIONS_SHOWN;
+  const limit = ((flags.tail ?? flags.limit) as number | undefined) ?? INVOCATIONS_SHOWN;
   const params = { function_id: await session.functionId(name) };
   if (flags.follow === true) {
     const records = new NewRecords(session, params.function_id);

@@ -35,6 +35,11 @@ export async function listImages(session: Session, [filter]: Words, flags: Flags
   const answer = await readList("images", limit, (page) =>
     client.request("GET /api/oci/images", { query: { ...asked, ...page } }),
   );
+  if (flags.quiet === true && session.flags.json !== true) {
+    // Once, however many references it has.
+    const ids = new Set(answer.images.map(({ id }) => id));
+    return session.terminal.out([...ids].map((id) => `${id}\n`).join(""));
+  }
   const columns: Column<Image>[] = [
     { title: "REPOSITORY", value: shortName },
     { title: "TAG", value: ({ tag }) => tag },

@@ -45,6 +45,11 @@ export interface Target {
   readonly key_source: string;
 }
 
+/** A variable of the caller, for a command that passes it on by its name. */
+export function callersVariable(name: string): string | undefined {
+  return process.env[name];
+}
+
 export function readEnvironment(variables: Readonly<Record<string, string | undefined>> = process.env): Environment {
   const read = (name: string) => variables[name] || null;
   const config = read("XDG_CONFIG_HOME");

@@ -1,6 +1,7 @@
 /** The verbs of containers, as they are described; what they do is loaded when one is called. */
 
 import { InvalidArgumentError } from "commander";
+import { STATES } from "../containers/filters.ts";
 import { gpus } from "../containers/gpus.ts";
 import {
   collect,
@@ -13,11 +14,37 @@ import {
   type PublishedPort,
   seconds,
   type Verb,
+  wholeNumber,
 } from "../session/verb.ts";
 import { PULL } from "./pull-flag.ts";
 import { COPY_VERBS } from "./snapshots.ts";
 
-const STATES = ["created", "starting", "running", "exited", "error"];
+/** Of docker, as hearth names it. */
+const RESTART_POLICIES: Readonly<Record<string, string>> = {
+  ...{ no: "no", "on-failure": "on-failure", always: "always" },
+  // A container that somebody has stopped stays stopped, also after a restart of the daemon.
+  "unless-stopped": "always",
+};
+
+export function restartPolicy(text: string): string {
+  if (Object.hasOwn(RESTART_POLICIES, text)) return RESTART_POLICIES[text] ?? text;
+  const why = text.startsWith("on-failure:") ? "restarts are not counted; " : "";
+  throw new InvalidArgumentError(`${why}expected no, on-failure or always`);
+}
+
+/** Names of networks that docker gives a meaning, which a private network of that name would not have. */
+export function networkName(text: string): string {
+  if (text === "none") throw new InvalidArgumentError("for no traffic to other hosts: --egress off");
+  if (text === "host") throw new InvalidArgumentError("to reach a port from outside: -p <port>");
+  return text;
+}
+
+/** Percent of one core. */
+export function cpus(text: string): number {
+  const count = number(text);
+  if (count <= 0) throw new InvalidArgumentError("expected a number of cores above 0, for example 0.5");
+  return Math.round(count * 100);
+}
 
 /** `[[<address>:]<host port>:]<container port>[/udp]`; which addresses there may be is the API's to say. */
 export function publishedPort(text: string): PublishedPort {
@@ -33,7 +60,11 @@ export function publishedPort(text: string): PublishedPort {
 }
 
 const ENVIRONMENT: readonly Flag[] = [
-  { flags: "-e, --env <NAME=VALUE>", about: "set an environment variable; repeatable", parse: collect },
+  {
+    flags: "-e, --env <NAME=VALUE>",
+    about: "set an environment variable; the name alone takes the caller's value; repeatable",
+    parse: collect,
+  },
   { flags: "--env-file <file>", about: "read variables from a file of NAME=VALUE lines; repeatable", parse: collect },
 ];
 const WORKDIR: Flag = { flags: "-w, --workdir <path>", about: "working directory of the command" };
@@ -65,10 +96,15 @@ const RUN_FLAGS: readonly Flag[] = [
     about: "outbound traffic: on, off, or allowed addresses, comma-separated",
     parse: collect,
   },
-  { flags: "--network <name>", about: "private network, whose containers reach each other by name" },
+  {
+    flags: "--network <name>",
+    about: "private network, whose containers reach each other by name",
+    parse: networkName,
+  },
   { flags: "--dns", about: "share names with all containers of the tenant that do" },
   { flags: "-m, --memory <mb>", about: "memory limit in MiB, or with a unit: 2g", parse: megabytes },
   { flags: "--cpu <percent>", about: "CPU limit in percent of one core", parse: number },
+  { flags: "--cpus <n>", about: "CPU limit in cores, in place of --cpu: 0.5", parse: cpus },
   { flags: "--disk <mb>", about: "disk limit in MiB, or with a unit: 10g", parse: megabytes },
   {
     flags: "--gpus <n|ids>",
@@ -95,6 +131,7 @@ const RUN_FLAGS: readonly Flag[] = [
     flags: "--restart <policy>",
     about: "restart the container when its command exits",
     choices: ["no", "on-failure", "always"],
+    parse: restartPolicy,
   },
   { flags: "--ttl <s>", about: "delete the container after this time: seconds, or 12h", parse: seconds },
   { flags: "--idle <s>", about: "stop the container after this time without an exec", parse: seconds },
@@ -145,6 +182,11 @@ const LOOKS: readonly Verb[] = [
     flags: [
       { flags: "-a, --all", about: "include containers that do not run" },
       { flags: "--state <state>", about: "only containers in this state", choices: STATES },
+      {
+        flags: "-f, --filter <name=value>",
+        about: "only containers with this name, id, status or label; repeatable",
+        parse: collect,
+      },
       { flags: "-q, --quiet", about: "print only the ids" },
       LIMIT,
     ],
@@ -237,6 +279,7 @@ const CHANGES: readonly Verb[] = [
     name: "kill",
     words: ["<container...>"],
     summary: "kill containers with SIGKILL",
+    flags: [{ flags: "-s, --signal <signal>", about: "KILL, the only signal" }],
     examples: ["hearth kill box"],
     load: async () => (await import("../containers/containers.ts")).kill,
   },
@@ -285,6 +328,7 @@ const LOG_FLAGS: readonly Flag[] = [
   { flags: "--since <when>", about: "only lines since then: a time ago (10m) or a date", parse: moment },
   { flags: "-t, --timestamps", about: "print the time of each line" },
   { ...LIMIT, about: "number of lines, the newest (100)" },
+  { flags: "-n, --tail <n>", about: "the same as --limit", parse: wholeNumber },
 ];
 
 const NAMESAKES: readonly Verb[] = [

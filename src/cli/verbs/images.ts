@@ -6,7 +6,11 @@ export const IMAGE_VERBS: readonly Verb[] = [
     name: "images",
     words: ["[filter]"],
     summary: "list images, or those whose reference contains a text",
-    flags: [{ flags: "--digests", about: "show digests of manifests" }, LIMIT],
+    flags: [
+      { flags: "--digests", about: "show digests of manifests" },
+      { flags: "-q, --quiet", about: "print only the ids" },
+      LIMIT,
+    ],
     examples: ["hearth images", "hearth images alpine --digests"],
     load: async () => (await import("../images/images.ts")).listImages,
   },
