@@ -288,6 +288,11 @@ static int make_link(const struct request *r) {
   return error;
 }
 
+static int set_base(const struct request *r) {
+  struct owner owner = {.uid = r->head.uid, .gid = r->head.gid};
+  return place_set_base(r->path, (r->head.flags & FILE_OWNER) != 0 ? &owner : NULL) ? 0 : errno;
+}
+
 static void serve(const struct request *r) {
   uint64_t count = 0;
   int error = EINVAL;
@@ -299,7 +304,7 @@ static void serve(const struct request *r) {
     go_on_writing(r);
     return;
   }
-  if (r->type == FILE_BASE) error = place_set_base(r->path) ? 0 : errno;
+  if (r->type == FILE_BASE) error = set_base(r);
   else if (r->type == FILE_STAT) error = stat_path(r);
   else if (r->type == FILE_LIST) error = list_dir(r, &count);
   else if (r->type == FILE_READ) error = read_file(r, &count);

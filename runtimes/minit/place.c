@@ -18,6 +18,11 @@ enum { OPEN_TRIES = 32, MAKE_TRIES = 8, MADE_DIR_MODE = 0755, OVERFLOW_OWNER = 6
 static int root_fd = -1, base_fd = -1;
 static bool is_base_root;
 static uint32_t uid_base;
+/* Outside; of directories that are missing at the base and beneath it. */
+static struct {
+  bool is_set;
+  uint32_t uid, gid;
+} base_owner;
 
 uint32_t owner_inside(uint32_t id) {
   if (uid_base == 0) return id;
@@ -78,20 +83,32 @@ static bool copy_path(char out[PATH_MAX], const char *path, size_t len) {
 }
 
 
+/* Gives a directory that was just made to the owner of the base. One of another owner has taken its place, and stays as it is. */
+static int owned(int fd) {
+  struct stat info;
+  if (fd < 0 || fstat(fd, &info) != 0 || owner_inside(info.st_uid) != 0) return fd;
+  if (fchownat(fd, "", base_owner.uid, base_owner.gid, AT_EMPTY_PATH) == 0) return fd;
+  int error = errno;
+  close(fd);
+  errno = error;
+  return -1;
+}
+
 /* Makes one missing directory. With FILE_BENEATH it takes the place of whatever else has its name. */
-static int make_component(int dir, const char *name, uint32_t flags) {
+static int make_component(int dir, const char *name, uint32_t flags, bool is_based) {
   for (int i = 0; i < MAKE_TRIES; i++) {
-    if (mkdirat(dir, name, MADE_DIR_MODE) != 0 && errno != EEXIST) return -1;
+    bool made = mkdirat(dir, name, MADE_DIR_MODE) == 0;
+    if (!made && errno != EEXIST) return -1;
     int fd = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0) return checked(fd);
+    if (fd >= 0) return made && is_based && base_owner.is_set ? owned(checked(fd)) : checked(fd);
     if ((errno != ENOTDIR && errno != ELOOP) || (flags & FILE_BENEATH) == 0) return -1;
     if (unlinkat(dir, name, 0) != 0 && errno != ENOENT) return -1;
   }
   return -1;
 }
 
-/* Opens a directory whose components may be missing, or, with FILE_BENEATH, lead away. */
-int place_make_dir(const char *path, uint32_t flags) {
+/* Opens a directory whose components may be missing, or, with FILE_BENEATH, lead away. `is_based`: these get the base's owner. */
+static int make_dir(const char *path, uint32_t flags, bool is_based) {
   char prefix[PATH_MAX], name[NAME_MAX + 1];
   int fd = resolve("", flags, O_PATH | O_DIRECTORY);
   for (const char *at = path; fd >= 0;) {
@@ -108,7 +125,7 @@ int place_make_dir(const char *path, uint32_t flags) {
     int next = resolve(prefix, flags, O_PATH | O_DIRECTORY);
     bool in_the_way = errno == ENOTDIR || errno == ELOOP || errno == EXDEV;
     if (next < 0 && !is_dots(name) && (errno == ENOENT || (in_the_way && (flags & FILE_BENEATH) != 0))) {
-      next = make_component(fd, name, flags);
+      next = make_component(fd, name, flags, is_based);
     }
     if (next < 0) break;
     close(fd);
@@ -120,6 +137,8 @@ int place_make_dir(const char *path, uint32_t flags) {
   errno = error;
   return -1;
 }
+
+int place_make_dir(const char *path, uint32_t flags) { return make_dir(path, flags, (flags & FILE_BENEATH) != 0); }
 
 static int open_parent(const char *path, uint32_t flags) {
   int fd = resolve(path, flags, O_PATH | O_DIRECTORY);
@@ -163,9 +182,14 @@ bool place_init(uint32_t owner_base) {
   return root_fd >= 0;
 }
 
-bool place_set_base(const char *path) {
-  int fd = place_make_dir(path, 0);
+bool place_set_base(const char *path, const struct owner *owner) {
   struct stat root, base;
+  base_owner.is_set = owner != NULL;
+  if (owner != NULL && (!owner_outside(owner->uid, &base_owner.uid) || !owner_outside(owner->gid, &base_owner.gid))) {
+    errno = EOVERFLOW;
+    return false;
+  }
+  int fd = make_dir(path, 0, true);
   if (fd < 0 || fstat(root_fd, &root) != 0 || fstat(fd, &base) != 0) return false;
   if (base_fd != root_fd) close(base_fd);
   is_base_root = base.st_dev == root.st_dev && base.st_ino == root.st_ino;

@@ -22,10 +22,18 @@ struct place {
   char name[NAME_MAX + 1];
 };
 
+/* As inside. */
+struct owner {
+  uint32_t uid, gid;
+};
+
 /* Call once, in the jail. `uid_base` is added to every owner that is written and taken off what is read. */
 bool place_init(uint32_t uid_base);
-/* The directory that FILE_BENEATH is about, which is opened, and made with its parents where it is missing. */
-bool place_set_base(const char *path);
+/*
+ * The directory that FILE_BENEATH is about, which is opened, and made with its parents where it is missing. `owner`: of
+ * each directory that is made for it or, with FILE_BENEATH, beneath it; NULL: root. One that is there keeps its own.
+ */
+bool place_set_base(const char *path, const struct owner *owner);
 
 /* All of these: errno on failure. `flags` are those of protocol.h. */
 /* Opens a directory, as O_PATH, and makes it and those above it where they are missing. */

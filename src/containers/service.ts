@@ -16,7 +16,7 @@ import { failpoint } from "../base/failpoints.ts";
 import { LIMITS } from "../base/limits.ts";
 import type { Listed, Place } from "../base/paging.ts";
 import { Retries } from "../base/retries.ts";
-import type { Ended, Engine, GpuRequest } from "../engine/ports.ts";
+import type { Ended, Engine, FileOwner, FileSession, GpuRequest } from "../engine/ports.ts";
 import { heldElsewhere } from "../store/store.ts";
 import { type Admission, filesInUse, nameTaken, neverRan, readinessOf, startChecks } from "./admission.ts";
 import { stopSignalOf } from "./command-fields.ts";
@@ -416,6 +416,15 @@ export class Containers {
       unuse();
       throw error;
     }
+  }
+
+  /**
+   * To whom files belong that a request puts into the container: the user of one with `strict`, where nobody inside can change
+   * owners. Null: root, also for a user that its files do not know, because one who adds it has to be able to. Throws NOT_FOUND.
+   */
+  async findOwner(tenant_id: string, id: string, session: FileSession): Promise<FileOwner | null> {
+    const { strict, user } = await this.row(tenant_id, id);
+    return strict && user !== null ? session.findOwner(user) : null;
   }
 
   /** Its exit counts as a failure, also after a crash of the daemon: the reason is noted before. */

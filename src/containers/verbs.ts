@@ -63,8 +63,11 @@ export class ContainerVerbs {
         return { result: { container_id: input.container_id } };
       },
     });
-    registerUnpack<OneContainer>(operations, "container.archive", ({ container_id }, tenant_id) =>
-      containers.openFiles(tenant_id, container_id),
+    registerUnpack<OneContainer>(
+      operations,
+      "container.archive",
+      ({ container_id }, tenant_id) => containers.openFiles(tenant_id, container_id),
+      ({ container_id }, tenant_id, session) => containers.findOwner(tenant_id, container_id, session),
     );
     operations.register<OneContainer>("container.delete", {
       resumable: true,

@@ -5,7 +5,7 @@ import { AppError } from "../base/errors.ts";
 import { LIMITS } from "../base/limits.ts";
 import { JSON_TYPE, preferredType } from "../base/media-types.ts";
 import { counted } from "../base/plurals.ts";
-import type { ExtractOptions, FileEntry, FileSession, OpenFiles } from "../engine/ports.ts";
+import type { ExtractOptions, FileEntry, FileOwner, FileSession, OpenFiles } from "../engine/ports.ts";
 import type { Operations } from "../operations/service.ts";
 import type { FileContent } from "./schema.ts";
 
@@ -162,11 +162,15 @@ export interface Unpacking {
   readonly strip_components: number;
 }
 
-/** Registers an operation that unpacks its attachment: the body of its request, which is read while it runs. */
+/**
+ * Registers an operation that unpacks its attachment: the body of its request, which is read while it runs. `findOwner` says to
+ * whom what it makes belongs; null, or without it: root.
+ */
 export function registerUnpack<Input extends object>(
   operations: Operations,
   type: string,
   openTree: (input: Input, tenant_id: string) => ReturnType<OpenTree>,
+  findOwner: (input: Input, tenant_id: string, session: FileSession) => Promise<FileOwner | null> = async () => null,
 ): void {
   operations.register<Input & Unpacking>(type, {
     // The body went with the process that read it.
@@ -185,7 +189,10 @@ export function registerUnpack<Input extends object>(
       };
       const done = await during(
         () => openTree(input, tenant_id),
-        (session) => session.extract(source, options),
+        async (session) => {
+          const owner = await findOwner(input, tenant_id, session);
+          return session.extract(source, owner === null ? options : { ...options, owner });
+        },
       );
       return { result: { ...done }, message: entriesText(done.entry_count) };
     },

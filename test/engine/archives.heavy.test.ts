@@ -59,6 +59,7 @@ const tar = (...args: string[]) => execFileSync("tar", args, { maxBuffer: 64 * M
 const unpack = (bytes: Buffer, options: Partial<ExtractOptions> = {}) =>
   extract(session, inPieces(bytes), { path: "t", ...options });
 
+const codeOf = (promise: Promise<unknown>) => refusalOf(promise).then((text) => text.split(" ")[0]);
 /** The code and text of a refusal, or "none". */
 const refusalOf = (promise: Promise<unknown>) =>
   promise.then(
@@ -152,6 +153,79 @@ describe("an archive", () => {
     await extract(shifted, inPieces(archive({ name: "f", uid: 7, gid: 8 })), { path: "s", preserve_owner: true });
     expect(statSync(at("s/f"))).toMatchObject({ uid: 1_000_007, gid: 1_000_008 });
     shifted.close();
+  });
+
+  it("belongs to an owner that is given, but for the directories that are there", async () => {
+    mkdirSync(at("t/old"), { recursive: true });
+    const shifted = await helper.open(root, { uid_base: 1_000_000 });
+    const entries = archive(
+      { name: "old/", type: "directory", mode: 0o700, uid: 7 },
+      { name: "old/made/f", content: "f", uid: 7 },
+      { name: "new/", type: "directory", uid: 7 },
+      { name: "new/link", type: "symlink", link: "f", uid: 7 },
+    );
+    await unpack(entries, { owner: { uid: 5, gid: 6 } });
+    await extract(shifted, inPieces(entries), { path: "s/s", owner: { uid: 5, gid: 6 } });
+    // The owner was that of one archive.
+    await extract(shifted, inPieces(archive({ name: "later/f" })), { path: "s" });
+    const owners = (...names: string[]) =>
+      names.map((name) => [name, lstatSync(at(name)).uid, lstatSync(at(name)).gid]);
+    expect(owners("t", "t/old", "t/old/made", "t/old/made/f", "t/new", "t/new/link")).toEqual([
+      ...[
+        ["t", 0, 0],
+        ["t/old", 0, 0],
+        ["t/old/made", 5, 6],
+        ["t/old/made/f", 5, 6],
+      ],
+      ...[
+        ["t/new", 5, 6],
+        ["t/new/link", 5, 6],
+      ],
+    ]);
+    expect(statSync(at("t/old")).mode & 0o777).toBe(0o700);
+    const [uid, gid] = [1_000_005, 1_000_006];
+    const made = ["s", "s/s", "s/s/old", "s/s/old/made/f", "s/s/new/link"];
+    expect(owners(...made)).toEqual(made.map((name) => [name, uid, gid]));
+    expect(owners("s/later")).toEqual([["s/later", 1_000_000, 1_000_000]]);
+    expect(await codeOf(session.setBase("none", { uid: 2 ** 32 - 1, gid: 0 }))).toBe("INVALID_ARGUMENT");
+    shifted.close();
+  });
+
+  it("is unpacked for users by the accounts of the tree, in all the ways in which these are odd", async () => {
+    expect([await session.findOwner("app"), await session.findOwner("7")]).toEqual([null, { uid: 7, gid: 0 }]);
+    mkdirSync(at("etc"));
+    writeFileSync(at("etc/passwd"), "# none\napp:x:no:1\napp:x:5:6::/:\nbig:x:65536:1\n8:x:9:10\nlast:x:11:12");
+    writeFileSync(at("etc/group"), "g:x:20:app\n");
+    for (const [text, found] of [
+      ["app", [5, 6]],
+      ["5", [5, 6]],
+      ["8", [9, 10]],
+      ["last", [11, 12]],
+      ["app:g", [5, 20]],
+      ["app:21", [5, 21]],
+      ["1234:20", [1234, 20]],
+      ["app:none", null],
+      ["none:g", null],
+      ["big", null],
+      ["65536", null],
+      ["", null],
+      ["app:", null],
+      ["../app", null],
+    ] as const) {
+      const owner = found === null ? null : { uid: found[0], gid: found[1] };
+      expect([text, await session.findOwner(text)]).toEqual([text, owner]);
+    }
+    rmSync(at("etc/passwd"));
+    symlinkSync("/../../../../../../../../../etc/passwd", at("etc/passwd"));
+    expect(await session.findOwner("root")).toBe(null);
+    rmSync(at("etc/passwd"));
+    mkdirSync(at("etc/passwd"));
+    expect(await session.findOwner("root")).toBe(null);
+    rmSync(at("etc/passwd"), { recursive: true });
+    writeFileSync(at("etc/passwd"), `${"\n".repeat(1024 * 1024 - 12)}late:x:1:2\n`);
+    expect(await session.findOwner("late")).toEqual({ uid: 1, gid: 2 });
+    writeFileSync(at("etc/passwd"), `late:x:1:2\n${"\n".repeat(1024 * 1024)}`);
+    expect(await session.findOwner("late")).toBe(null);
   });
 
   it("replaces what has the names of its entries, also its own, and never a directory", async () => {

@@ -7,7 +7,8 @@
  *    followed only where they lead to what is below it too, and any other in the way of an entry is replaced.
  * R2 A hard link only to what the archive or an earlier one put below `path`. Symbolic links are made as they are.
  * R3 Files, directories and links; devices, pipes and sparse files refuse the archive.
- * R4 Modes are kept with set-uid bits, times too. Everything belongs to root, or with `preserve_owner` to whom it says.
+ * R4 Modes are kept with set-uid bits, times too. What is made belongs to `owner`, or with `preserve_owner` to whom the archive
+ *    says; a directory that is there keeps its owner, unless the archive says another.
  * R5 An entry replaces what has its name, but a directory only by a directory, which keeps the rest.
  * A refusal names the entry; what came before it stays.
  */
@@ -161,7 +162,7 @@ class Extraction {
         `of ${entry.size} bytes exceeds the size of an archive (limit ${LIMITS.archive_bytes_max} bytes)`,
       );
     }
-    const { strip_components = 0, preserve_owner = false } = this.#options;
+    const { strip_components = 0, preserve_owner = false, owner: given = {} } = this.#options;
     const name = stripped(entry.name, entry.name, strip_components);
     // The entry of the directory itself, `./`, counts unless it is stripped.
     if (name !== null || strip_components === 0) {
@@ -171,13 +172,14 @@ class Extraction {
     if (name === null) return;
     this.#leave(name);
     const path = Buffer.from(name, "latin1");
-    const owner = preserve_owner ? { uid: entry.uid, gid: entry.gid } : {};
+    const owner = preserve_owner ? { uid: entry.uid, gid: entry.gid } : given;
     if (preserve_owner && (!isOwner(entry.uid) || !isOwner(entry.gid)))
       throw refusal(entry.name, "has an owner that does not exist here");
     const attributes: FileAttributes = { mode: entry.mode, ...owner };
     const timed: FileAttributes = { ...attributes, mtime_ms: entry.mtime_ms };
     if (entry.type === "directory") {
-      this.#follow(this.#session.mkdir(path, attributes, BENEATH));
+      // One that is made gets the base's owner, and one that is there keeps its own.
+      this.#follow(this.#session.mkdir(path, preserve_owner ? attributes : { mode: entry.mode }, BENEATH));
       this.#around.push({ name, mtime_ms: entry.mtime_ms });
     } else if (entry.type === "symlink") {
       const target = Buffer.from(entry.link, "latin1");
@@ -241,7 +243,7 @@ export async function extract(
   source: AsyncIterable<Uint8Array>,
   options: ExtractOptions,
 ): Promise<Extracted> {
-  await session.setBase(options.path);
+  await session.setBase(options.path, options.preserve_owner === true ? undefined : options.owner);
   const bytes = await plain(source);
   try {
     return await new Extraction(session, bytes, options).run();

@@ -22,6 +22,7 @@ import type {
   FileAttributes,
   FileContent,
   FileEntry,
+  FileOwner,
   FilePath,
   FileSession,
   Files,
@@ -32,6 +33,7 @@ import type {
   PathOptions,
   WalkEntry,
 } from "../ports/files.ts";
+import { findOwner } from "./accounts.ts";
 import { extract, pack, readTar } from "./archive.ts";
 import {
   CONTENT_BYTES_MAX,
@@ -289,8 +291,12 @@ export class HelperSession implements FileSession {
     });
   }
 
-  async setBase(path: FilePath): Promise<void> {
-    await this.#connection.call(FILE_FRAME.BASE, { path });
+  async setBase(path: FilePath, owner: Partial<FileOwner> = {}): Promise<void> {
+    await this.#connection.call(FILE_FRAME.BASE, { ...owner, path, flags: attributeFlags(owner, {}) });
+  }
+
+  findOwner(user: string): Promise<FileOwner | null> {
+    return findOwner(this, user);
   }
 
   async *walk(path: FilePath, { withOthers = false } = {}): AsyncGenerator<WalkEntry, void, undefined> {

@@ -43,6 +43,12 @@ export interface FileAttributes {
   readonly gid?: number;
 }
 
+/** As inside. */
+export interface FileOwner {
+  readonly uid: number;
+  readonly gid: number;
+}
+
 export interface PathOptions {
   /** The path begins at the base and never leads out of it; what is in its way is replaced. See `setBase`. */
   readonly isBeneath?: boolean;
@@ -107,9 +113,15 @@ export interface FileSession {
   setAttributes(path: FilePath, attributes: FileAttributes, options?: PathOptions): Promise<void>;
   /**
    * Makes a directory (with those above it) the base of all paths with `isBeneath`. Below it a link leads on only to
-   * what lies below it as well; any other that is in the way of a directory is replaced by one.
+   * what lies below it as well; any other that is in the way of a directory is replaced by one. `owner`: of each directory
+   * that is made for the base or with `isBeneath`, root unless given. A directory that is there keeps its own.
    */
-  setBase(path: FilePath): Promise<void>;
+  setBase(path: FilePath, owner?: FileOwner): Promise<void>;
+  /**
+   * Resolves `<user>[:<group>]` by the tree's own /etc/passwd and /etc/group, as minit does for a container's commands:
+   * names or numbers, without a group the user's primary one. Null: the tree has no such user or group.
+   */
+  findOwner(user: string): Promise<FileOwner | null>;
   /**
    * Yields all entries below a directory, or the one file at `path`, each directory before its entries. Pipes, sockets,
    * devices and the kernel's own file systems (/proc, /sys) are left out. A file that shrinks ends in zeros.
@@ -141,8 +153,10 @@ export interface ExtractOptions {
   readonly path: FilePath;
   /** Number of leading components to strip from each name, as tar counts them; entries with no more are skipped. */
   readonly strip_components?: number;
-  /** Keeps the numeric owners of the archive instead of root. */
+  /** Keeps the numeric owners of the archive instead of `owner`. */
   readonly preserve_owner?: boolean;
+  /** Of all that is made; root unless given. A directory that is there keeps its own. */
+  readonly owner?: FileOwner;
   readonly onProgress?: (done: Extracted) => void;
 }
 

@@ -130,7 +130,12 @@ export class Applying {
     const { session, close } = await this.#options.containers.openFiles(tenant_id, container_id);
     try {
       const attributes = await attributesAt(session, plain);
-      if (!is_dry) await session.write(plain, patch, attributes);
+      const owner =
+        attributes === null ? await this.#options.containers.findOwner(tenant_id, container_id, session) : null;
+      if (is_dry) return "";
+      // The directories that it lacks belong to the same.
+      if (owner !== null) await session.setBase(plain.slice(0, plain.lastIndexOf("/") + 1), owner);
+      await session.write(plain, patch, attributes ?? owner ?? {});
     } finally {
       close();
     }
@@ -183,14 +188,14 @@ export class Applying {
   }
 }
 
-/** A file that is replaced keeps its mode and its owner. */
-async function attributesAt(session: FileSession, path: string): Promise<FileAttributes> {
+/** A file that is replaced keeps its mode and its owner. Null: there is none. */
+async function attributesAt(session: FileSession, path: string): Promise<FileAttributes | null> {
   try {
     const { type, mode, uid, gid } = await session.stat(path);
     if (type === "file") return { mode: mode & 0o777, uid, gid };
-    if (type !== "directory") return {};
+    if (type !== "directory") return null;
   } catch (error) {
-    if (error instanceof AppError && error.code === "NOT_FOUND") return {};
+    if (error instanceof AppError && error.code === "NOT_FOUND") return null;
     throw error;
   }
   throw invalid("path", "is a directory");

@@ -55,7 +55,7 @@ static int open_one(const char *path, const struct stat *info, int kind, struct 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
   (void)argc, (void)argv;
   stub_root = getenv("FUZZ_ROOT");
-  if (stub_root == NULL || !wire_init(STDIN_FILENO, leave) || !place_init(0) || !place_set_base("/")) abort();
+  if (stub_root == NULL || !wire_init(STDIN_FILENO, leave) || !place_init(0) || !place_set_base("/", NULL)) abort();
   return 0;
 }
 
@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   }
   /* The modes come first: this process lacks CAP_DAC_OVERRIDE, so a root without its mode would refuse the base. */
   for (int i = 0; i < 3; i++) nftw(stub_root, open_one, DESCRIPTORS_MAX, FTW_PHYS);
-  if (!place_set_base("/") || descriptors() != before) abort();
+  if (!place_set_base("/", NULL) || descriptors() != before) abort();
   nftw(stub_root, remove_one, DESCRIPTORS_MAX, FTW_DEPTH | FTW_PHYS);
   return 0;
 }
