@@ -55,6 +55,7 @@ import { ContainerRuns } from "./runs.ts";
 import { ContainerSockets } from "./sockets.ts";
 import { ContainerStarter } from "./starter.ts";
 import { PROBE, probeUserNamespaces } from "./user-namespace-probe.ts";
+import { makeWorkingDirectory } from "./working-directory.ts";
 import { checkTargets } from "./writable-root.ts";
 
 export class LocalContainers implements Containers {
@@ -353,8 +354,10 @@ export class LocalContainers implements Containers {
       const below = slot.user === null ? { lower } : { lower, user: slot.user };
       const policing = this.#host.network.setPolicy(slot, containerPolicyOf(spec));
       const [rootfs] = await together(this.#starter.mount(launcher, id, below), policing);
+      const first_id = slot.user?.first_id ?? 0;
       await checkTargets(launcher, rootfs, targetsOf(spec));
-      const gpus = await this.#starter.beginGpus(launcher, { spec, run, rootfs, taken }, slot.user?.first_id ?? 0);
+      await makeWorkingDirectory(this.#host, launcher, { spec, rootfs, first_id });
+      const gpus = await this.#starter.beginGpus(launcher, { spec, run, rootfs, taken }, first_id);
       const socket = await this.#sockets.begin(launcher, { spec, run, rootfs });
       const started = { image, rootfs, slot, filter, gpus, socket };
       await this.#host.task("startContainer", this.#starter.task(spec, run, started));
@@ -373,7 +376,7 @@ export class LocalContainers implements Containers {
       }
       await this.#verify(run, control);
       failpoint("containers.start.ready");
-      this.#running.hold({ id, run, slot, control, first_id: slot.user?.first_id ?? 0, leaveImage });
+      this.#running.hold({ id, run, slot, control, first_id, leaveImage });
       return null;
     } catch (cause) {
       this.#sockets.end(id);
