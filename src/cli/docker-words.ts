@@ -91,5 +91,49 @@ const ALSO: Readonly<Record<string, string>> = { rm: "delete", "image rm": "rmi"
 /** The hint at what stands in place of a flag; null: it is none of docker's, or has no place here. `path`: as typed, without hearth. */
 export function flagHint(path: string, flag: string): string | null {
   const verb = path.replace(/^containers |^image (?=build)/, "");
-  return DOCKER_FLAGS[ALSO[verb] ?? verb]?.[flag] ?? null;
+  const own = ALSO[verb] ?? verb;
+  if (!Object.hasOwn(DOCKER_FLAGS, own)) return null;
+  const table = DOCKER_FLAGS[own] ?? {};
+  return Object.hasOwn(table, flag) ? (table[flag] ?? null) : null;
+}
+
+/** By the command as typed, without hearth: the words of its group, and its own. Groups are under their first name. */
+export const DOCKER_COMMANDS: Readonly<Record<string, string>> = {
+  search: "to pull an image by its reference: hearth pull <reference>",
+  history: "to show the build steps of an image: hearth image history",
+  unpause: "containers are not paused; to start one that was stopped: hearth start",
+  export: "to make an image of a snapshot: hearth snapshot export; to copy files: hearth cp",
+  import: "to load an archive of an image: hearth load; to copy files: hearth cp",
+  compose: "one hearth run -d --network <name> for each service; they find each other by name",
+  system: "for the daemon: hearth info; to delete unused images: hearth prune",
+  builder: "to delete the build cache: hearth prune --build-cache",
+  buildx: "to build an image: hearth build",
+  context: "to select a daemon: hearth profile",
+  config: "for private values: hearth secrets",
+  secret: "for private values: hearth secrets",
+  swarm: "one daemon runs on one machine; for its state: hearth info",
+  node: "one daemon runs on one machine; for its state: hearth info",
+  stack: "one hearth run -d --network <name> for each service; they find each other by name",
+  service: "to publish a port of a container at a URL: hearth publish",
+  plugin: "the daemon has no plugins; for its state: hearth info",
+  "containers create": "to create and start a container: hearth run -d",
+  "containers prune": "to remove those that exited: hearth rm $(hearth ps -q --filter status=exited)",
+  "containers diff": "to list changed paths: hearth changes",
+  "containers update": "limits are set when a container is created: hearth run",
+  "containers pause": "containers are not paused: hearth stop",
+  "containers unpause": "containers are not paused: hearth start",
+  "containers export": "to copy files: hearth cp; to make an image: hearth commit",
+  "image import": "to load an archive of an image: hearth load",
+  "volumes prune": "to list volumes: hearth volumes list; to delete one: hearth volumes delete",
+  "networks create": "a network exists while a container names it: hearth run --network <name>",
+  "networks rm": "a network ends with its last container: hearth rm",
+  "networks prune": "a network ends with its last container: hearth rm",
+  "networks inspect": "to list networks with their containers: hearth networks list",
+  "networks connect": "a container has one network from its start: hearth run --network <name>",
+  "networks disconnect": "a container has one network from its start: hearth run --network <name>",
+};
+
+/** The hint at what stands in place of a command; null: it is none of docker's. */
+export function commandHint(path: string): string | null {
+  return Object.hasOwn(DOCKER_COMMANDS, path) ? (DOCKER_COMMANDS[path] ?? null) : null;
 }

@@ -1,19 +1,14 @@
 /** The command line from its words to its exit code. Nothing that it does not need for them is loaded. */
-import { readFileSync } from "node:fs";
 import { systemClock } from "../base/clock.ts";
 import { Terminal } from "./output/terminal.ts";
+import { packageVersion } from "./package-version.ts";
 import { EXIT } from "./session/failure.ts";
 import type { Session } from "./session/session.ts";
 import { readEnvironment } from "./session/target.ts";
 
-function version(): string {
-  const text = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
-  return (JSON.parse(text) as { version: string }).version;
-}
-
 export async function main(args: readonly string[]): Promise<void> {
   if (args.length === 1 && (args[0] === "--version" || args[0] === "-V")) {
-    process.stdout.write(`${version()}\n`);
+    process.stdout.write(`${packageVersion()}\n`);
     return;
   }
   const environment = readEnvironment();
@@ -27,7 +22,7 @@ export async function main(args: readonly string[]): Promise<void> {
   });
   process.on("exit", () => terminal.restore());
   const [{ buildProgram }, { Session }] = await Promise.all([import("./program.ts"), import("./session/session.ts")]);
-  const program = buildProgram(version(), (flags) => {
+  const program = buildProgram(packageVersion(), (flags) => {
     state.session = new Session({ terminal, clock, environment, flags });
     return state.session;
   });

@@ -4,7 +4,7 @@
  */
 import { styleText } from "node:util";
 import { Argument, Command, type CommanderError, Option } from "commander";
-import { flagHint } from "./docker-words.ts";
+import { commandHint, flagHint } from "./docker-words.ts";
 import { addHelp, addText } from "./help.ts";
 import { EXIT_HELP, usage } from "./session/failure.ts";
 import type { Flags, GlobalFlags, Start, Words } from "./session/session.ts";
@@ -177,6 +177,13 @@ function refuseFlag(command: Command, { code, message }: CommanderError): void {
   if (hint !== null) throw usage(`unknown option '${flag}'`, hint);
 }
 
+/** Throws the error, or in its place the refusal of a command that only docker has. */
+function refuseCommand(command: Command, error: CommanderError): never {
+  const [, word = ""] = /^error: unknown command '([^']*)'/.exec(error.message) ?? [];
+  const hint = error.code === "commander.unknownCommand" ? commandHint(`${ownPath(command)} ${word}`.trim()) : null;
+  throw hint === null ? error : usage(`unknown command '${word}'`, hint);
+}
+
 /** Codes of commander for words that are missing or too many: then the words that there may be help most. */
 const WORDS_WRONG: ReadonlySet<string> = new Set(["commander.missingArgument", "commander.excessArguments"]);
 
@@ -193,6 +200,7 @@ function addGroup(parent: Command, group: Group, start: Start): Command {
   const command = parent.command(group.name).summary(group.summary).description(sentence(group.summary));
   if (group.aliases !== undefined) command.aliases(group.aliases);
   command.helpCommand(false);
+  command.exitOverride((error) => refuseCommand(command, error));
   configure(command);
   for (const one of group.verbs) add(command, one, start);
   return command;
@@ -219,7 +227,7 @@ export function buildProgram(version: string, start: Start): Command {
   const program = new Command("hearth");
   // Failures are thrown, and told in one place. All of these are inherited by what is added.
   program
-    .exitOverride()
+    .exitOverride((error) => refuseCommand(program, error))
     .addHelpOption(new Option("-h, --help", "show the help of a command").helpGroup("Global options:"))
     .configureOutput({ outputError: () => {} })
     .configureHelp({

@@ -201,6 +201,37 @@ describe("a container's life", () => {
     expect(await out("rm", "-f", "live")).toBe("live is removed\n");
   });
 
+  it("is restarted, waited for, and asked for its ports", async () => {
+    await out(
+      "run",
+      "-d",
+      "--name",
+      "turns",
+      "-p",
+      "80",
+      "--",
+      "sh",
+      "-c",
+      "echo begun; trap 'exit 7' TERM; sleep 1000 & wait",
+    );
+    const { ports } = await answer("inspect", "turns");
+    expect(await out("port", "turns")).toBe(`80/tcp -> 127.0.0.1:${ports[0].host_port}\n`);
+    expect((await hearth("port", "box")).err).toContain("box publishes no port");
+    expect(await out("restart", "-t", "1", "turns")).toMatch(/^turns is running/);
+    await expect.poll(() => out("logs", "turns")).toBe("begun\nbegun\n");
+    const waiting = shell().start("hearth", ["wait", "turns"]);
+    const stopped = await out("stop", "turns");
+    const code = /exited with (\d+)/.exec(stopped)?.[1];
+    expect(await waiting.ended).toMatchObject({ code: 0, out: `${code}\n` });
+    expect(await out("wait", "turns", "turns")).toBe(`${code}\n${code}\n`);
+    expect(await out("container", "restart", "turns")).toMatch(/^turns is running/);
+    await out("rm", "-f", "turns");
+    expect((await hearth("wait", "turns")).code).toBe(1);
+    const { command } = await answer("version");
+    expect(await out("version")).toMatch(new RegExp(`^command ${command}\\ndaemon {2}${command}, at http`));
+    expect(await out("info")).toContain(`hearth ${command} is ok`);
+  });
+
   it("is changed together with others', of which one that is refused stops none", async () => {
     for (const verb of [["rm"], ["containers", "rm"]]) {
       for (const name of ["first", "last"]) await out("run", "--name", name, "--", "true");
@@ -296,6 +327,7 @@ describe("volumes", () => {
     expect(await out("volumes", "cat", "data:/n/text")).toBe("text\n");
     expect(await hearth("volumes", "rm", "data:/n")).toMatchObject({ code: 1, err: expect.stringContaining("-r") });
     await out("volumes", "rm", "-r", "data:/n");
+    expect(await out("volume", "ls")).toMatch(/^data +active/m);
     const meant = await hearth("volumes", "rm", "data");
     expect(meant).toMatchObject({ code: 2, err: expect.stringContaining("hearth volumes delete data\n") });
     expect(await out("volumes", "rename", "data", "kept")).toBe("data is now kept\n");

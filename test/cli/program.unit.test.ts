@@ -2,7 +2,7 @@
 import type { Command } from "commander";
 import { describe, expect, it } from "vitest";
 import { candidates, isWord } from "../../src/cli/completion.ts";
-import { DOCKER_FLAGS } from "../../src/cli/docker-words.ts";
+import { DOCKER_COMMANDS, DOCKER_FLAGS } from "../../src/cli/docker-words.ts";
 import { environmentChange, fieldsOf } from "../../src/cli/functions/function-fields.ts";
 import { phasesOf } from "../../src/cli/functions/invoke.ts";
 import { EXIT_HELP } from "../../src/cli/session/failure.ts";
@@ -172,6 +172,35 @@ describe("a flag that no verb has", () => {
           if (word !== flag && word !== "-r" && word !== "-h") expect(known, hint).toContain(word);
       }
     }
+  });
+});
+
+describe("a command of docker", () => {
+  const at = (path: string) =>
+    path.split(" ").reduce((command: Command | undefined, word) => {
+      return command?.commands.find((one) => one.name() === word || one.aliases().includes(word));
+    }, program);
+
+  it("that hearth lacks is refused with commands that exist", async () => {
+    for (const [path, hint] of Object.entries(DOCKER_COMMANDS)) {
+      expect([path, at(path)]).toEqual([path, undefined]);
+      const named = [...hint.matchAll(/hearth ((?:(?:image|volumes|networks|snapshot) )?[a-z]+)/g)];
+      expect(hint).toContain("hearth ");
+      for (const [, command = ""] of named) expect([hint, at(command)?.name()]).not.toContain(undefined);
+      const refused = makeProgram().parseAsync(path.split(" "), { from: "user" });
+      await expect(refused).rejects.toMatchObject({ exit_code: 2, hint });
+    }
+    const refused = (...words: string[]) => makeProgram().parseAsync(words, { from: "user" });
+    await expect(refused("network", "create", "x")).rejects.toMatchObject({
+      hint: expect.stringContaining("hearth run"),
+    });
+    await expect(refused("imagess")).rejects.toMatchObject({ code: "commander.unknownCommand" });
+    await expect(refused("toString")).rejects.toMatchObject({ code: "commander.unknownCommand" });
+  });
+
+  it("that hearth has is there under docker's name", () => {
+    const names = ["container ls", "container restart", "image ls", "volume ls", "volume create", "network ls"];
+    for (const path of [...names, "info", "version", "wait", "port"]) expect([path, at(path)]).not.toContain(undefined);
   });
 });
 

@@ -11,8 +11,8 @@ import { shellWord, visible } from "../output/text.ts";
 import { bytes, relative, span } from "../output/time.ts";
 import { EXIT, Failure } from "../session/failure.ts";
 import { readList } from "../session/pages.ts";
-import type { ContainerRecord, Flags, Session, Words } from "../session/session.ts";
-import { reportError } from "./container-log.ts";
+import { type ContainerRecord, type Flags, isRefusal, type Session, type Words } from "../session/session.ts";
+import { endOf, reportError } from "./container-log.ts";
 import { filterOf } from "./filters.ts";
 
 const STATE_FORMATS: Readonly<Record<ContainerRecord["state"], Format>> = {
@@ -130,15 +130,61 @@ export async function start(session: Session, names: Words): Promise<void> {
   });
 }
 
-export async function stop(session: Session, names: Words, flags: Flags): Promise<void> {
+/** A stop is answered when the container has ended. */
+const STOP_TIMEOUT_MS = LIMITS.stop_grace_ms_max + LIMITS.cli_request_timeout_ms;
+
+function stopBody(flags: Flags): { readonly timeout_ms?: number } {
   const time_s = flags.time as number | undefined;
-  const body = time_s === undefined ? {} : { timeout_ms: time_s * 1_000 };
-  const client = session.client(LIMITS.stop_grace_ms_max + LIMITS.cli_request_timeout_ms);
+  return time_s === undefined ? {} : { timeout_ms: time_s * 1_000 };
+}
+
+export async function stop(session: Session, names: Words, flags: Flags): Promise<void> {
+  const body = stopBody(flags);
+  const client = session.client(STOP_TIMEOUT_MS);
   await eachContainer(session, names, "stopping", async (container_id) => {
     const params = { container_id };
     const record = done(await client.request("POST /api/containers/:container_id/stop", { params, body }));
     return [record, endSentence(record, session.now)];
   });
+}
+
+/** Stops what runs, and starts it again. */
+export async function restart(session: Session, names: Words, flags: Flags): Promise<void> {
+  const client = session.client(STOP_TIMEOUT_MS);
+  await each(session, names, async (name) => {
+    const params = { container_id: await session.containerId(name) };
+    const stopping = client
+      .request("POST /api/containers/:container_id/stop", { params, body: stopBody(flags) })
+      .then(done)
+      .catch((error: unknown) => {
+        if (!isRefusal(error, "NOT_RUNNING")) throw error;
+      });
+    await session.terminal.progress(`stopping ${visible(name)}`, stopping);
+    await start(session, [params.container_id]);
+  });
+}
+
+/** Prints the exit code of each, one after the other, when it has ended. */
+export async function wait(session: Session, names: Words): Promise<void> {
+  await each(session, names, async (name) => {
+    const record = await endOf(session, await session.containerId(name), () => true);
+    if (record === null) throw new Failure(EXIT.refused, `${visible(name)} was deleted`);
+    const { exit_code, error_message } = record;
+    if (exit_code === null) {
+      throw new Failure(EXIT.refused, `${visible(name)} has no exit code: ${visible(error_message ?? "it never ran")}`);
+    }
+    session.show(record, () => `${exit_code}\n`);
+  });
+}
+
+/** `80/tcp -> 127.0.0.1:20080`, a line for each published port. */
+export async function ports(session: Session, [name = ""]: Words): Promise<void> {
+  const params = { container_id: await session.containerId(name) };
+  const { ports } = await session.client().request("GET /api/containers/:container_id", { params });
+  session.show({ ports }, () =>
+    ports.map((one) => `${one.container_port}/${one.protocol} -> ${one.host_address}:${one.host_port}\n`).join(""),
+  );
+  if (ports.length === 0) session.terminal.note(`${visible(name)} publishes no port: hearth run -p <port>`);
 }
 
 export async function kill(session: Session, names: Words, { signal }: Flags): Promise<void> {

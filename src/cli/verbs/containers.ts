@@ -218,6 +218,13 @@ const LOOKS: readonly Verb[] = [
     load: async () => (await import("../containers/stats.ts")).stats,
   },
   {
+    name: "port",
+    words: ["<container>"],
+    summary: "list the published ports of a container",
+    examples: ["hearth port web"],
+    load: async () => (await import("../containers/containers.ts")).ports,
+  },
+  {
     name: "top",
     words: ["<container>"],
     summary: "list the processes in a container",
@@ -274,6 +281,22 @@ const CHANGES: readonly Verb[] = [
     flags: [TIME],
     examples: ["hearth stop box", "hearth stop -t 1 box web"],
     load: async () => (await import("../containers/containers.ts")).stop,
+  },
+  {
+    name: "restart",
+    words: ["<container...>"],
+    summary: "stop containers and start them again",
+    flags: [TIME],
+    examples: ["hearth restart box", "hearth restart -t 1 box web"],
+    load: async () => (await import("../containers/containers.ts")).restart,
+  },
+  {
+    name: "wait",
+    words: ["<container...>"],
+    summary: "wait until containers exit, and print their exit codes",
+    more: "A container that its restart policy starts again has exited, too.",
+    examples: ["hearth wait box"],
+    load: async () => (await import("../containers/containers.ts")).wait,
   },
   {
     name: "kill",
@@ -352,9 +375,12 @@ const NAMESAKES: readonly Verb[] = [
 
 export const CONTAINERS: Group = {
   name: "containers",
-  aliases: ["ctr"],
+  aliases: ["ctr", "container"],
   summary: "container commands, the same as above",
-  verbs: [...CONTAINER_VERBS, ...NAMESAKES],
+  // Alone, `ls` lists functions.
+  verbs: [...CONTAINER_VERBS, ...NAMESAKES].map((verb) =>
+    verb.name === "ps" ? { ...verb, aliases: ["ls", "list"] } : verb,
+  ),
 };
 
 /** By the name of the function's verb: what stands in its place where functions and containers are both meant. */

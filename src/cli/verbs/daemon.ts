@@ -79,9 +79,17 @@ const AUDIT: Verb = {
 
 const STATUS: Verb = {
   name: "status",
+  aliases: ["info"],
   summary: "show the state of the daemon",
   examples: ["hearth status"],
   load: async () => (await import("../daemon/status.ts")).status,
+};
+
+const VERSION: Verb = {
+  name: "version",
+  summary: "print the versions of this command and of the daemon",
+  examples: ["hearth version", "hearth --version"],
+  load: async () => (await import("../daemon/version.ts")).version,
 };
 
 export const BENCH: Verb = {
@@ -106,4 +114,4 @@ export const COMPLETION: Verb = {
   load: async () => (await import("../completion.ts")).completion,
 };
 
-export const DAEMON_VERBS: readonly (Verb | Group)[] = [STATUS, OPERATIONS, EVENTS, AUDIT];
+export const DAEMON_VERBS: readonly (Verb | Group)[] = [STATUS, VERSION, OPERATIONS, EVENTS, AUDIT];

@@ -68,8 +68,8 @@ const LIFE: readonly Verb[] = [
 const FILES: readonly Verb[] = [
   {
     name: "ls",
-    words: ["<volume:path>"],
-    summary: "list a directory of a volume",
+    words: ["[volume:path]"],
+    summary: "list a directory of a volume; without one, the volumes",
     examples: ["hearth volumes ls data", "hearth volumes ls data:/notes"],
     load: async () => (await import("../volumes/volumes.ts")).listFiles,
   },
@@ -112,7 +112,7 @@ const FILES: readonly Verb[] = [
 
 export const VOLUMES: Group = {
   name: "volumes",
-  aliases: ["vol"],
+  aliases: ["vol", "volume"],
   summary: "manage volumes: files that containers mount and that outlive them",
   verbs: [...LIFE, ...FILES],
 };

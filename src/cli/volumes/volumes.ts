@@ -74,7 +74,8 @@ export async function deleteVolume(session: Session, [name = ""]: Words): Promis
 const TYPES: Readonly<Record<string, string>> = { file: "-", directory: "d", symlink: "l", fifo: "p", socket: "s" };
 
 /** All entries of a directory; a page at a time, each shown as it comes. */
-export async function listFiles(session: Session, [word = ""]: Words): Promise<void> {
+export async function listFiles(session: Session, [word]: Words): Promise<void> {
+  if (word === undefined) return listVolumes(session, [], {});
   const { name, path } = place(word);
   const params = session.volume(name);
   const client = session.client();
