@@ -28,8 +28,11 @@ export const bytecodeStep = {
     const made = `${target}.tmp`;
     rmSync(made, { recursive: true, force: true });
     makeDirectory(made);
+    // containers-storage may leave its directory mounted on itself: not on the machine, where that would outlive the data directory.
     const buildah = (/** @type {string[]} */ ...args) =>
-      commands.run([...buildahCommand(image_dir), ...args], { env: { TMPDIR: temporaryDir(data_dir) } });
+      commands.run(["unshare", "--mount", ...buildahCommand(image_dir), ...args], {
+        env: { TMPDIR: temporaryDir(data_dir) },
+      });
     const removeContainer = () => buildah("rm", CONTAINER).catch(() => "");
     await removeContainer();
     try {
