@@ -22,7 +22,7 @@ import { LIMITS } from "../../base/limits.ts";
 import type { Log } from "../../base/log.ts";
 import { ENVIRONMENT, type LauncherClient, type SpawnResult } from "../launcher/launcher.ts";
 import type { ImagePull } from "../ports/images.ts";
-import type { ImageStore } from "./image-store.ts";
+import { type ImageStore, isLoss } from "./image-store.ts";
 import { killCommands, runKillable } from "./killable-commands.ts";
 import { orphanLayers, type PulledLayers } from "./orphan-layers.ts";
 import type { StoreFiles } from "./store-files.ts";
@@ -32,8 +32,6 @@ const NOTE = "pull.json";
 /** Pattern of a complete reference: a registry, a repository, and a tag or a digest. */
 const COMPLETE = /^[\w.-]+(:\d+)?(\/[\w.-]+)+(:[\w.-]+|@sha256:[0-9a-f]{64})$/;
 const ID = /^[0-9a-f]{64}$/;
-/** Errors of buildah if another image was removed meanwhile with layers that this one was to share. */
-const LOST_LAYER = /(?:layer|image) not known/;
 /** Errors of a layer whose tar cannot be unpacked as it is, in a chroot of its own: a path leads through no directory, or is there twice. */
 const NOT_UNPACKED =
   /layer with blob "(sha256:[0-9a-f]{64})": processing tar file\((.*(?:no such file or directory|not a directory|is a directory|file exists|too many levels of symbolic links|file name too long))\)/;
@@ -300,5 +298,5 @@ function failureOf({ reference, timeout_ms }: ImagePull, result: SpawnResult): A
     return new AppError("FORBIDDEN", `image rejected by the signature policy of this node: ${reference}`);
   const [, layer = "", why = "it has a path twice"] = NOT_UNPACKED.exec(text) ?? TWICE.exec(text) ?? [];
   if (layer !== "") return new AppError("IMAGE_INVALID", `layer ${layer} cannot be unpacked: ${why.slice(0, 500)}`);
-  return new AppError("INTERNAL", `buildah could not pull ${reference}: ${last}`, { retryable: LOST_LAYER.test(text) });
+  return new AppError("INTERNAL", `buildah could not pull ${reference}: ${last}`, { retryable: isLoss(text) });
 }

@@ -19,10 +19,15 @@ const REFERENCE = /^\w[\w./:@-]*$/;
 /** Errors of buildah for an image that the store lacks; its exit status is the same for every failure. */
 const NO_SUCH_IMAGE =
   /image not known|invalid reference format|repository name must|unsupported (?:digest algorithm|transport)|invalid checksum digest/;
+/** Errors of buildah if an image was removed meanwhile, with layers that another one was to share. */
+const LOST = /(?:layer|image) not known|identifier is not a layer, image, or container/;
 /** Repository of the names that keep images in the store: buildah refuses to remove an image of two names by its id. */
 const KEPT = "localhost/hearth/kept";
 /** Characters of an image's id in the names of it and of its working container: nobody finds two images with the same. */
 const NAME_ID_LENGTH = 32;
+
+/** True for what buildah says where an image or a layer was removed meanwhile: it may succeed when it is tried again. */
+export const isLoss = (text: string): boolean => LOST.test(text);
 
 export interface LayeredImage extends FoundImage {
   /** The directories that are its content, the topmost first. Empty where the store does not say. */
@@ -109,7 +114,10 @@ export class ImageStore {
 
   /** Gives an image a name, which another one may have had. */
   async rename(launcher: LauncherClient, id: string, name: string): Promise<void> {
-    await this.#run(launcher, "tag", id, name);
+    await this.#run(launcher, "tag", id, name).catch((cause: unknown) => {
+      if (!isLoss(errorText(cause))) throw cause;
+      throw new AppError("INTERNAL", errorText(cause), { cause, retryable: true });
+    });
   }
 
   /** Takes a name away. An image without another one is removed, with the layers that no other image has. */
