@@ -9,6 +9,7 @@ import type { Events } from "./events/service.ts";
 import type { FunctionImages } from "./functions/versions/images.ts";
 import { ImageArrivals } from "./oci/arrivals.ts";
 import { BuildCache } from "./oci/builds/cache.ts";
+import { GitTrees } from "./oci/builds/git/trees.ts";
 import { BuildLayers } from "./oci/builds/layers.ts";
 import { Builds, type BuildsOptions } from "./oci/builds/service.ts";
 import { Commits } from "./oci/commits.ts";
@@ -71,22 +72,26 @@ export function makeTransfers(
   };
 }
 
+type OwnParts = "cache" | "layers" | "trees" | "running_max" | "trusted" | "directory";
+
 /** Builds of images on containers of this node, and images of the files of containers. */
 export function makeBuilds(
   { config, clock, log, ids, undo }: Parts,
-  parts: Omit<BuildsOptions, "cache" | "layers" | "running_max" | "trusted" | "directory" | "clock" | "log" | "ids"> & {
+  parts: Omit<BuildsOptions, OwnParts | "clock" | "log" | "ids"> & {
     readonly store: Store;
     readonly node: StoredNode;
   },
 ): { readonly builds: Builds; readonly commits: Commits } {
   const layers = new BuildLayers(log);
   undo.add(() => layers.close());
+  const trees = new GitTrees(log);
+  undo.add(() => trees.close());
   const cache = new BuildCache({ ...parts, storage: () => parts.engine.storage, clock, ids, log });
   const { builds_max: running_max, data_dir, trust } = config;
   const common = { ...parts, layers, clock, log, ids };
   const trusted = trust?.environment ?? {};
   return {
-    builds: new Builds({ ...common, cache, running_max, trusted, directory: `${data_dir}/builds` }),
+    builds: new Builds({ ...common, trees, cache, running_max, trusted, directory: `${data_dir}/builds` }),
     commits: new Commits({ ...common, directory: `${data_dir}/commits` }),
   };
 }

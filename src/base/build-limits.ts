@@ -35,6 +35,22 @@ export const BUILD_LIMITS = {
   build_downloads_max: 16,
   build_download_mb_max: 4_096,
   build_download_ms: 1_800_000,
+  /** Refs of a git repository that ADD takes: as long as a path of Linux may be in one part. */
+  build_git_ref_length_max: 255,
+  /** What a host tells of itself and of refs whose names begin with the one that is asked for. */
+  build_git_refs_mb_max: 16,
+  /** The pack of one commit, and the tar of its files: the one of Linux has some 250 MB. Both lie on the data disk for a while. */
+  build_git_pack_mb_max: 1_024,
+  build_git_tar_mb_max: 2_048,
+  build_git_objects_max: 400_000,
+  /** One object, of which a thread holds up to four in memory. Hosts refuse files above 100 MB. */
+  build_git_object_mb_max: 64,
+  /** Everything that the thread inflates, with differences and what it looks at again: a minute or two. */
+  build_git_inflated_mb_max: 16_384,
+  build_git_recent_mb_max: 32,
+  /** Chains of git have 50 differences. */
+  build_git_delta_depth_max: 256,
+  build_git_depth_max: 256,
   /** Files of a context, or of the sources of one COPY: their names are held in memory. */
   build_files_max: 200_000,
   /** Characters that variables put into the instructions of one build. */

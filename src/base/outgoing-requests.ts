@@ -56,6 +56,8 @@ export interface OutgoingRequest {
 }
 
 export interface OutgoingOpening extends Omit<OutgoingRequest, "method" | "body"> {
+  /** Sent with POST, which follows no redirect; none: GET. */
+  readonly body?: string;
   /** Time until the headers. Later each such time must bring `silence_bytes_min` bytes of the body, unless that ends (O5). */
   readonly silence_ms: number;
   readonly silence_bytes_min: number;
@@ -82,6 +84,8 @@ export interface OutgoingAnswer {
 export interface OutgoingStream {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
+  /** Where the last redirect led. */
+  readonly url: string;
   /** Can be read once. Rejects as `open` does, and with the network's own error if the connection ends early. */
   readonly body: AsyncIterable<Buffer>;
   close(): void;
@@ -137,7 +141,7 @@ export class Outgoing {
     const signal = options.signal === undefined ? over.signal : AbortSignal.any([over.signal, options.signal]);
     try {
       return await unlessAborted(signal, async () => {
-        const response = await this.#follow(url, { ...options, signal });
+        const { response } = await this.#follow(url, { ...options, signal });
         const body = await wholeBody(response, options.bytes_max);
         return { status: response.statusCode ?? 0, headers: response.headers, body };
       });
@@ -150,7 +154,7 @@ export class Outgoing {
   }
 
   /**
-   * Sends a GET and resolves with its headers. Rejects as `request` does, with CAPACITY_FULL above `outgoing_streams_max`, and
+   * Sends a GET, or a POST of `body`, and resolves with the headers of the answer. Rejects as `request` does, with CAPACITY_FULL above `outgoing_streams_max`, and
    * with TIMEOUT if no headers come within `silence_ms`.
    */
   async open(url: string, options: OutgoingOpening): Promise<OutgoingStream> {
@@ -170,12 +174,14 @@ export class Outgoing {
     const pace = new Pace(this.#clock, options, (error) => over.abort(error));
     try {
       pace.begin();
-      const response = await unlessAborted(signal, () => this.#follow(url, { ...options, signal }));
+      const method = options.body === undefined ? "GET" : "POST";
+      const { response, target } = await unlessAborted(signal, () => this.#follow(url, { ...options, method, signal }));
       pace.end(0);
       const declared = Number(response.headers["content-length"] ?? 0);
       if (declared > options.bytes_max) throw tooLarge(options.bytes_max);
       const body = pieces(response, { pace, signal, bytes_max: options.bytes_max, end: () => over.abort() });
-      return { status: response.statusCode ?? 0, headers: response.headers, body, close: () => over.abort() };
+      const { statusCode: status = 0, headers } = response;
+      return { status, headers, url: target.href, body, close: () => over.abort() };
     } catch (error) {
       pace.end(0);
       over.abort();
@@ -201,7 +207,7 @@ export class Outgoing {
       taking.begin();
       return await unlessAborted(signal, async () => {
         const body = taking.of(pieces);
-        const response = await this.#follow(url, { ...options, common_headers, body, signal });
+        const { response } = await this.#follow(url, { ...options, common_headers, body, signal });
         const answer = await wholeBody(response, options.bytes_max);
         return { status: response.statusCode ?? 0, headers: response.headers, body: answer };
       });
@@ -218,8 +224,11 @@ export class Outgoing {
     return this.#clock.after(timeout_ms, late);
   }
 
-  /** Returns the first answer that is no redirect, its body unread. */
-  async #follow(url: string, options: OutgoingRequest & { readonly signal: AbortSignal }): Promise<IncomingMessage> {
+  /** Returns the first answer that is no redirect, its body unread, and what it is the answer of. */
+  async #follow(
+    url: string,
+    options: OutgoingRequest & { readonly signal: AbortSignal },
+  ): Promise<{ readonly response: IncomingMessage; readonly target: URL }> {
     let target = new URL(url);
     let sent = options;
     for (let count = 0; count <= LIMITS.outgoing_redirects_max; count++) {
@@ -227,7 +236,7 @@ export class Outgoing {
       const response = await exchange(target, addresses, sent);
       const { location } = response.headers;
       const isRedirect = [301, 302, 303, 307, 308].includes(response.statusCode ?? 0) && location !== undefined;
-      if (!isRedirect || !["GET", "HEAD"].includes(options.method ?? "GET")) return response;
+      if (!isRedirect || !["GET", "HEAD"].includes(options.method ?? "GET")) return { response, target };
       response.destroy();
       if (!URL.canParse(location, target.href)) throw unusable("INTERNAL", "redirect to something that is no URL");
       const next = new URL(location, target);

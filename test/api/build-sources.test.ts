@@ -1,13 +1,16 @@
 /** What builds take from elsewhere, through the real API: mounts of commands and files of URLs, and attacks through them. */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
+import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
+import { dirname, join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { BuildUser } from "../support/builds.ts";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
 import { archive } from "../support/file-helper.ts";
+import { GitHost, git } from "../support/git-host.ts";
 import { MadeImages, pullLocal } from "../support/made-images.ts";
 
 const NAME = `localhost/hearth-test-sources-${process.pid}`;
@@ -27,6 +30,7 @@ const host = await listening((path): Said => {
   return { status: 200, headers, body: path.includes(".tar") ? tar : Buffer.from(`content of ${path}`) };
 });
 const hidden = await listening(() => ({ status: 200, headers: {}, body: Buffer.from("secret") }));
+const repositories = await GitHost.open();
 
 interface Said {
   readonly status: number;
@@ -46,13 +50,17 @@ async function listening(answer: (path: string) => Said): Promise<{ readonly ser
 
 beforeAll(async () => {
   made.make("base");
-  await daemon.start({ HEARTH_CELLS: "0", HEARTH_OUTGOING_ALLOWED: new URL(host.url).host });
+  await daemon.start({
+    HEARTH_CELLS: "0",
+    HEARTH_OUTGOING_ALLOWED: [host, repositories].map(({ url }) => new URL(url).host).join(),
+  });
   await pullLocal(daemon, NAME);
 });
 
 afterAll(async () => {
   await daemon.dispose();
   for (const { server } of [host, hidden]) server.close();
+  repositories.close();
   made.remove();
 });
 
@@ -323,6 +331,94 @@ describe("ADD of a URL", () => {
     const { body } = await user.build(`${BASE}ADD ${host.url}/off /x`, [], { egress: "off" });
     expect(body.error).toContain('ADD of a URL needs the egress "on"');
     expect(asked).not.toContain("/off");
+  });
+});
+
+describe("ADD of a git repository", () => {
+  const folder = repositories.make("app");
+  const url = `${repositories.url}/app.git`;
+  const put = (name: string, content: string) => {
+    mkdirSync(dirname(join(folder, name)), { recursive: true });
+    writeFileSync(join(folder, name), content, { mode: name === "run" ? 0o755 : 0o644 });
+  };
+  const commit = (): string => {
+    git(folder, ["add", "-A"]);
+    git(folder, ["commit", "--quiet", "-m", "x"]);
+    return git(folder, ["rev-parse", "HEAD"]);
+  };
+  for (const name of ["run", "README.md", "docs/a.md", "docs/in/b.txt"]) put(name, `first ${name}\n`);
+  symlinkSync("/etc/passwd", join(folder, "docs/link"));
+  const first = commit();
+  git(folder, ["tag", "-a", "-m", "t", "v1"]);
+  const tag = git(folder, ["rev-parse", "v1"]);
+  mkdirSync(join(folder, "other"));
+  git(folder, ["update-index", "--add", "--cacheinfo", `160000,${first},other`]);
+  put("README.md", "second\n");
+  const second = commit();
+  git(folder, ["branch", "v1.x", first]);
+
+  it("takes the files of the default branch, a branch, a tag, a commit and a directory, with the flags of ADD", async () => {
+    const lines = [
+      `${BASE}ARG REF=v1`,
+      `ADD ${url} /head`,
+      `ADD ${url}#v1.x /branch/`,
+      `ADD ${url}#$REF /tag`,
+      `ADD ${url}#${first}:docs /commit`,
+      `ADD --chown=7:8 --chmod=640 --exclude=**/*.md --link --keep-git-dir=false ${url}#:docs /own`,
+      `ADD --checksum=${second.slice(0, 9)} ${repositories.url}/moved/app.git#refs/heads/main /sure`,
+      `ADD --checksum=${tag} ${url}#v1 /sure-tag`,
+    ];
+    const { reference, operation_id } = await user.built(lines.join("\n"));
+    expect(
+      await user.look(
+        reference,
+        "cd /; head -n 1 head/README.md branch/README.md tag/README.md sure/README.md sure-tag/README.md; stat -c '%n %u:%g %a %Y' head/run head/README.md own/in/b.txt; " +
+          "ls -A head commit own; ls head/other | wc -l; readlink commit/link",
+      ),
+    ).toBe(
+      "==> head/README.md <==\nsecond\n\n==> branch/README.md <==\nfirst README.md\n\n==> tag/README.md <==\nfirst README.md\n\n" +
+        "==> sure/README.md <==\nsecond\n\n==> sure-tag/README.md <==\nfirst README.md\n" +
+        "head/run 0:0 755 1445412480\nhead/README.md 0:0 644 1445412480\nown/in/b.txt 7:8 640 1445412480\n" +
+        "commit:\na.md\nin\nlink\n\nhead:\nREADME.md\ndocs\nother\nrun\n\nown:\nin\nlink\n0\n/etc/passwd\n",
+    );
+    const log = (await user.log(operation_id)).map(({ text }) => text).join("");
+    expect(log).toContain("submodules left out, which stay empty directories: 1 (other)");
+  });
+
+  it("is fetched when its commit is another one, and asked for nothing where the commit is named", async () => {
+    const count = () => repositories.asked.filter((one) => one.startsWith("POST")).length;
+    const lines = `${BASE}ADD ${url}#main /x`;
+    const { image_id } = await user.built(lines);
+    let before = count();
+    expect((await user.built(lines)).image_id).toBe(image_id);
+    expect(count() - before).toBe(1);
+    put("README.md", "third\n");
+    const third = commit();
+    expect(await shows([lines], [], "cat /x/README.md")).toBe("third\n");
+    const sure = `${BASE}ADD --checksum=${third} ${url} /x`;
+    const known = await user.built(sure);
+    before = repositories.asked.length;
+    expect((await user.built(sure)).image_id).toBe(known.image_id);
+    expect(repositories.asked.length).toBe(before);
+  });
+
+  it("fails for what is not there, and reaches no host that a tenant must not reach", async () => {
+    expect(await refusal([`ADD ${url}#none /x`])).toContain("the repository has no branch or tag 'none'");
+    expect(await refusal([`ADD ${url}#${first.slice(0, 7)} /x`])).toContain("named by all its 40 digits");
+    expect(await refusal([`ADD ${url}#${"a".repeat(40)} /x`])).toMatch(/the host answered: .*not our ref/);
+    expect(await refusal([`ADD ${url}#v1:none /x`])).toContain("the commit has no directory 'none'");
+    expect(await refusal([`ADD ${url}#v1:docs/link /x`])).toContain("the commit has no directory 'docs/link'");
+    expect(await refusal([`ADD --checksum=${second} ${url}#v1 /x`])).toContain(
+      `its commit is ${first} (expected ${second})`,
+    );
+    expect(await refusal([`ADD ${repositories.url}/none.git /x`])).toContain("the host answered 404 (expected 200)");
+    expect(await refusal([`ADD ${host.url}/files/x.git /x`])).toContain("did not answer in git's protocol");
+    const before = asked.length;
+    expect(await refusal([`ADD ${hidden.url}/app.git /x`])).toContain("outgoing host not allowed: '127.0.0.1'");
+    expect(await refusal([`ADD ${host.url}/away/app.git /x`])).toContain("outgoing host not allowed: '127.0.0.1'");
+    expect(asked.slice(before).some((path) => path.startsWith("/secret"))).toBe(false);
+    const { body } = await user.build(`${BASE}ADD ${url} /x`, [], { egress: "off" });
+    expect(body.error).toContain('ADD of a URL needs the egress "on"');
   });
 });
 

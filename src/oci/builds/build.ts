@@ -295,7 +295,7 @@ export class Build {
   }
 
   async #copy(root: StageRoot, step: CopyStep): Promise<void> {
-    const { signal } = this.#terms;
+    const { signal, budget } = this.#terms;
     const to = await root.files();
     const asked = step.owner === null ? null : await resolveOwner(to, step.owner);
     const owner = asked ?? (step.from === null ? ROOT : null);
@@ -312,13 +312,14 @@ export class Build {
     const walked = { count: 0 };
     for (const file of step.urls) {
       await this.#terms.downloads.with(file, (from) => {
-        const common = { from, to, path: toBytes(file.name), owner: owner ?? ROOT, mode, target, is_directory };
-        return copy({ ...common, is_unpacked: unpacks.urls, ignored: nothing, walked, signal });
+        const path = toBytes(file.name);
+        const ignored = leftOut(step, path, { pattern: file.name, base_depth: 0 }, { ignored: nothing, budget });
+        const common = { from, to, path, owner: owner ?? ROOT, mode, target, is_directory };
+        return copy({ ...common, is_unpacked: unpacks.urls, ignored, walked, signal });
       });
     }
     if (step.sources.length === 0) return;
     await this.#withSource(step.from, async (from, ignored) => {
-      const { budget } = this.#terms;
       for (const source of step.sources.map(copySource)) {
         const paths = await matches(from, source.pattern, ignored, budget, signal, step.has_parents);
         if (paths.length > 1 && !is_directory && !step.has_parents) {

@@ -135,7 +135,7 @@ function commandOf(text: string): Command {
   return argv === null ? { line: text } : { argv };
 }
 
-const SWITCHES = new Set(["link", "parents", "unpack"]);
+const SWITCHES = new Set(["link", "parents", "unpack", "keep-git-dir"]);
 
 function switched({ keyword, line }: RawInstruction, name: string, value: string): string {
   if (value === "true" || value === "false") return value;
@@ -231,9 +231,11 @@ function copy(raw: RawInstruction, escape_char: string): Meaning {
   const plain = { ...raw, flags: raw.flags.filter(({ name, value }) => name !== "exclude" || !value) };
   const known =
     keyword === "ADD"
-      ? (["chown", "chmod", "link", "checksum", "unpack"] as const)
+      ? (["chown", "chmod", "link", "checksum", "unpack", "keep-git-dir"] as const)
       : (["from", "chown", "chmod", "link", "parents"] as const);
   const flags: Partial<Record<(typeof COPY_FLAGS)[number], string>> = flagsOf(plain, known);
+  if (flags["keep-git-dir"] === "true")
+    throw invalidLine(raw.line, "ADD --keep-git-dir=true is not supported: ADD takes the files of a commit alone");
   const words = jsonOf(raw.text) ?? splitWords(raw.text, escape_char);
   const target = words.at(-1);
   if (target === undefined || words.length < 2) throw invalidLine(raw.line, `${keyword} needs a source and a target`);
@@ -247,7 +249,7 @@ function copy(raw: RawInstruction, escape_char: string): Meaning {
   return { kind: "copy", keyword, from, sources, documents: raw.documents, target, ...options };
 }
 
-const COPY_FLAGS = ["from", "chown", "chmod", "link", "parents", "checksum", "unpack"] as const;
+const COPY_FLAGS = ["from", "chown", "chmod", "link", "parents", "checksum", "unpack", "keep-git-dir"] as const;
 
 const HEALTH_FLAGS = ["interval", "timeout", "start-period", "start-interval", "retries"] as const;
 

@@ -110,6 +110,10 @@ export function layerHeaders(member: TarMember): { readonly headers: Buffer; rea
   return { headers: Buffer.concat(parts), has_content: member.type === "0" };
 }
 
+/** The headers of an entry that has root as its owner. */
+export const tarHeader = (member: Pick<TarMember, "type" | "name"> & Partial<TarMember>): Buffer =>
+  header({ ...bare, ...member });
+
 /** The two blocks at the end. */
 export const layerEnd = (): Buffer => Buffer.alloc(2 * BLOCK_BYTES);
 

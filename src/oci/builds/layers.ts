@@ -97,7 +97,7 @@ export class BuildLayers {
 }
 
 /** Bytes that each of the two files may have, which are there at the same time. */
-async function roomOf(directory: string): Promise<number> {
+export async function roomOf(directory: string): Promise<number> {
   const { bavail, bsize } = await statfs(directory);
   const free_bytes = bavail * bsize;
   const room = Math.floor((free_bytes - LIMITS.build_host_reserve_bytes) / COPIES);

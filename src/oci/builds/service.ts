@@ -32,6 +32,7 @@ import { Build } from "./build.ts";
 import { BuildLog } from "./build-log.ts";
 import type { BuildCache } from "./cache.ts";
 import { Downloads } from "./downloads.ts";
+import type { GitTrees } from "./git/trees.ts";
 import { type MatchBudget, newMatchBudget } from "./glob.ts";
 import { baseLayers, imageConfig, NO_LAYERS, ownBytes } from "./image.ts";
 import type { BuildLayers } from "./layers.ts";
@@ -56,6 +57,7 @@ export interface BuildsOptions {
   readonly secrets: SecretReader;
   readonly cache: BuildCache;
   readonly layers: BuildLayers;
+  readonly trees: GitTrees;
   readonly quotas: Quotas;
   readonly outgoing: Outgoing;
   /** Builds that may run at once; 0: all are refused. */
@@ -194,6 +196,10 @@ export class Builds {
     const downloads = new Downloads({
       ...{ outgoing: this.#options.outgoing, cache, tenant_id, signal },
       ...{ size_mb: limits.disk_mb, is_open: input.egress === "on" },
+      trees: this.#options.trees,
+      directory: join(this.#options.directory, `${operation_id}.git`),
+      reserve: () => this.#options.tenant_images.reserveExport(tenant_id, 0),
+      tell: (text) => log.output("stderr", Buffer.from(text)),
       within: (root, work) => engine.files.with(tenant_id, root, 0, work),
     });
     const build = new Build(

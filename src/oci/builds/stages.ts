@@ -15,6 +15,7 @@ import { AppError } from "../../base/errors.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { invalidLine } from "./build-file.ts";
 import { isUrl, type RemoteFile, remoteFile } from "./downloads.ts";
+import { isGit } from "./git/source.ts";
 import { type CopyInstruction, type Instruction, type RunInstruction, triggered } from "./instructions.ts";
 import { checkMode } from "./mode.ts";
 import { checkNested, type RunMount, runMount, SCRIPT_FILE } from "./mounts.ts";
@@ -26,6 +27,8 @@ import { expand, expandVariables, newTextBudget, ownValue, type TextBudget, type
 /** Version of the executor: another one has other results for the same steps. */
 const VERSION = 3;
 const CHECKSUM = /^sha256:([0-9a-f]{64})$/i;
+/** As BuildKit: the first digits will do. */
+const COMMIT_CHECKSUM = /^([0-9a-f]{7,40})$/i;
 const MOUNTS_MAX = [
   ["cache", LIMITS.build_cache_mounts_max],
   ["bind", LIMITS.build_bind_mounts_max],
@@ -383,7 +386,7 @@ class StageEvaluation {
     const sources = instruction.sources.map((source) => expand(source, words));
     const isRemote = (source: string) => instruction.keyword === "ADD" && isUrl(source);
     const [remote, local] = [sources.filter(isRemote), sources.filter((source) => !isRemote(source))];
-    const checksum = this.#checksum(instruction, remote.length, words);
+    const checksum = this.#checksum(instruction, remote, words);
     return {
       type: "copy",
       unpacks: {
@@ -405,13 +408,16 @@ class StageEvaluation {
     };
   }
 
-  /** SHA-256, as hexadecimal digits. */
-  #checksum({ checksum, sources }: CopyInstruction, remote_count: number, words: Words): string | null {
+  /** Of a file SHA-256, of git a commit or how it begins, as hexadecimal digits. */
+  #checksum({ checksum, sources }: CopyInstruction, remote: readonly string[], words: Words): string | null {
     if (checksum === null) return null;
-    const [, digits = null] = CHECKSUM.exec(expand(checksum, words)) ?? [];
+    const [form, expected] = remote.some(isGit)
+      ? [COMMIT_CHECKSUM, "7 to 40 digits of a commit"]
+      : [CHECKSUM, "sha256:…"];
+    const [, digits = null] = form.exec(expand(checksum, words)) ?? [];
     if (digits === null)
-      throw invalidLine(words.line, `malformed checksum: '${checksum.slice(0, 100)}' (expected sha256:…)`);
-    if (remote_count !== 1 || sources.length !== 1)
+      throw invalidLine(words.line, `malformed checksum: '${checksum.slice(0, 100)}' (expected ${expected})`);
+    if (remote.length !== 1 || sources.length !== 1)
       throw invalidLine(words.line, "ADD --checksum needs one URL as its source");
     return digits.toLowerCase();
   }
