@@ -5,7 +5,7 @@ import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { dirname, join } from "node:path";
-import { gzipSync } from "node:zlib";
+import { crc32, gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { BuildUser } from "../support/builds.ts";
 import { Daemon, eventually, NOTHING_LEFT } from "../support/daemon.ts";
@@ -419,6 +419,75 @@ describe("ADD of a git repository", () => {
     expect(asked.slice(before).some((path) => path.startsWith("/secret"))).toBe(false);
     const { body } = await user.build(`${BASE}ADD ${url} /x`, [], { egress: "off" });
     expect(body.error).toContain('ADD of a URL needs the egress "on"');
+  });
+});
+
+describe("ADD of an archive in bzip2 or xz", () => {
+  const plain = archive(
+    { name: "in/side", content: "unpacked" },
+    { name: "in/zeros", content: Buffer.alloc(3_000_000) },
+  );
+  const packed = (how: string, bytes: Buffer) =>
+    execFileSync(
+      "/usr/bin/python3",
+      ["-c", `import sys, bz2, lzma; sys.stdout.buffer.write(${how}(sys.stdin.buffer.read()))`],
+      {
+        ...{ input: bytes, maxBuffer: 64 * 1024 * 1024 },
+      },
+    );
+  const [bzip2, xz] = [packed("bz2.compress", plain), packed("lzma.compress", plain)];
+
+  it("unpacks it, of several streams and with zeros between, too, and copies what is no tar", async () => {
+    const halves = (how: string) => [plain.subarray(0, 1_000), plain.subarray(1_000)].map((half) => packed(how, half));
+    const contents = {
+      "a.tar.bz2": bzip2,
+      "b.tar.xz": xz,
+      "c.tbz": Buffer.concat(halves("bz2.compress")),
+      "d.txz": Buffer.concat(halves("lzma.compress").flatMap((half) => [half, Buffer.alloc(8)])),
+      "e.tar.xz": packed("(lambda b: lzma.compress(b, check=lzma.CHECK_SHA256))", plain),
+      "f.txt.xz": packed("lzma.compress", Buffer.alloc(2_000)),
+      "g.bz2": packed("bz2.compress", Buffer.from("text")),
+      "h.cut.bz2": bzip2.subarray(0, 20),
+    };
+    const files = Object.entries(contents).map(([name, content]) => ({ name, content }));
+    const lines = [`FROM ${NAME}`, ...files.map(({ name }) => `ADD ${name} /${name[0]}/`)];
+    const line = "cd /; cat [a-e]/in/side; stat -c '%n %s %u' [a-e]/in/zeros | sort -u; ls f g h";
+    expect(await shows(lines, files, line)).toBe(
+      `${"unpacked".repeat(5)}${[..."abcde"].map((name) => `${name}/in/zeros 3000000 0\n`).join("")}` +
+        "f:\nf.txt.xz\n\ng:\ng.bz2\n\nh:\nh.cut.bz2\n",
+    );
+  });
+
+  it("refuses what is damaged, cut or has something behind it, and what is larger than the disk or the memory", async () => {
+    const damaged = Buffer.concat([packed("lzma.compress", plain.subarray(0, 1_000)), xz.with(30, 0x55)]);
+    for (const [name, content] of [
+      ["a.xz", xz.subarray(0, -8)],
+      ["b.bz2", bzip2.subarray(0, -4)],
+      ["c.xz", Buffer.concat([xz, xz.subarray(9)])],
+      ["d.bz2", Buffer.concat([bzip2, xz])],
+      ["e.xz", damaged],
+    ] as const) {
+      const message = await refusal([`ADD ${name} /x`], [{ name, content: Buffer.from(content) }]);
+      expect(message).toMatch(/ADD cannot unpack \w+ data: corrupt or truncated data, or data behind their end/);
+    }
+    // The header of its block asks for a dictionary of 3 GiB.
+    const bytes = Buffer.from(xz);
+    const header = bytes.subarray(12, 12 + ((bytes[12] ?? 0) + 1) * 4);
+    header[4] = 39;
+    header.writeUInt32LE(crc32(header.subarray(0, -4)), header.length - 4);
+    expect(await refusal(["ADD m.xz /x"], [{ name: "m.xz", content: bytes }])).toContain(
+      "more memory than the build has",
+    );
+  });
+
+  it("ends a bomb at the disk of the build", async () => {
+    const { as: small, tenant_id } = await user.tenant("small", { disk_mb_max: 512 });
+    await user.call("PATCH", "/api/oci/images", { reference: NAME, is_shared: true });
+    const bomb = packed("(lambda b: bz2.compress(b + bytes(700 << 20)))", plain.subarray(0, 512));
+    expect(bomb.length).toBeLessThan(10_000);
+    const { body } = await small.build(`${BASE}ADD bomb.bz2 /x`, [{ name: "bomb.bz2", content: bomb }]);
+    expect(body.error).toContain("what is in them does not fit on the disk of the build");
+    expect((await user.call("DELETE", `/api/tenants/${tenant_id}?force=true`)).status).toBe(200);
   });
 });
 

@@ -1,5 +1,5 @@
 /**
- * Archives that ADD unpacks: tar, and tar in gzip or zstd. As with BuildKit, what a file holds decides and not its name, and a
+ * Archives that ADD unpacks: tar, and tar in gzip, bzip2, xz or zstd. As with BuildKit, what a file holds decides and not its name, and a
  * compressed file that is no tar is a file as any other.
  */
 import { pipeline, Readable, type Transform } from "node:stream";
@@ -15,7 +15,7 @@ interface Compression {
   readonly name: string;
   /** The first bytes, in hexadecimal. */
   readonly sign: RegExp;
-  /** Null: this node cannot look into it. `isCut`: the data may end anywhere. */
+  /** Null: Node has none. `isCut`: the data may end anywhere. */
   readonly decompressor: ((isCut: boolean) => Transform) | null;
 }
 
@@ -43,17 +43,32 @@ const SIGN_BYTES = 6;
 /** A block of zstd has up to 128 KiB, and nothing of it is known before its end. */
 const HEAD_BYTES = 256 * 1024;
 
-/** The plain bytes of an archive; null: the file is none. Throws INVALID_ARGUMENT for a compression that this node does not read. */
-export async function archiveIn(from: FileSession, path: string): Promise<AsyncIterable<Uint8Array> | null> {
+/** Compressions that Node does not read. */
+export type ForeignCompression = "bzip2" | "xz";
+
+/** The plain bytes of an archive, until `close`. */
+export interface Decompressed {
+  readonly stream: AsyncIterable<Uint8Array>;
+  readonly close: () => Promise<void>;
+}
+
+/** Decompresses what Node cannot: null, there is no tar in the file. */
+export type Decompress = (from: FileSession, path: string, name: ForeignCompression) => Promise<Decompressed | null>;
+
+/** The plain bytes of an archive, which the caller reads; null: the file is none. Throws INVALID_ARGUMENT. */
+export async function archiveIn(
+  from: FileSession,
+  path: string,
+  decompress: Decompress,
+): Promise<AsyncIterable<Uint8Array> | null> {
   const { stream } = await from.read(asPath(path), { end: HEAD_BYTES });
   const parts: Uint8Array[] = [];
   for await (const part of stream) parts.push(part);
   const head = Buffer.concat(parts);
   const found = COMPRESSIONS.find(({ sign }) => sign.test(head.toString("hex", 0, SIGN_BYTES)));
-  if (found !== undefined && found.decompressor === null) {
-    throw new AppError("INVALID_ARGUMENT", `ADD does not read ${found.name} files`, {
-      hint: "copy the file with COPY and unpack it with RUN",
-    });
+  if (found?.name === "bzip2" || found?.name === "xz") {
+    const opened = await decompress(from, path, found.name);
+    return opened === null ? null : closed(opened);
   }
   const decompressor = found?.decompressor ?? null;
   const isZstd = found?.name === "zstd";
@@ -63,6 +78,14 @@ export async function archiveIn(from: FileSession, path: string): Promise<AsyncI
   const whole = (await from.read(asPath(path))).stream;
   if (decompressor === null) return whole;
   return decompressed(isZstd ? frames(whole) : whole, decompressor(false), found?.name ?? "");
+}
+
+async function* closed({ stream, close }: Decompressed): AsyncGenerator<Uint8Array, void, undefined> {
+  try {
+    yield* stream;
+  } finally {
+    await close();
+  }
 }
 
 /** The decompressor ends with a frame unless the next one comes in a write of its own. Throws INVALID_ARGUMENT. */

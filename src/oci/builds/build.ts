@@ -10,11 +10,13 @@ import type { Ids } from "../../base/ids.ts";
 import { LIMITS } from "../../base/limits.ts";
 import { SCRATCH_IMAGE } from "../../base/scratch-image.ts";
 import type { Engine, FileSession } from "../../engine/ports.ts";
+import type { Decompress } from "./archives.ts";
 import { invalidLine } from "./build-file.ts";
 import type { BuildLog } from "./build-log.ts";
 import type { BuildCache } from "./cache.ts";
 import { type CommandOptions, runCommand } from "./commands.ts";
 import { copy, copyWithParents, ensureDirectory, type Owner, removeLinks, resolveOwner, writeText } from "./copier.ts";
+import { type DecompressionOptions, decompressed } from "./decompression.ts";
 import type { Downloads } from "./downloads.ts";
 import type { MatchBudget } from "./glob.ts";
 import { changedMode } from "./mode.ts";
@@ -66,7 +68,7 @@ export class Build {
   readonly #terms: BuildTerms;
   /** By the index of their stage. */
   readonly #roots = new Map<number, StageRoot>();
-  /** Of images that files are copied from, by id. */
+  /** Of images that files are copied from, and of decompressions, by id. */
   readonly #image_roots = new Map<string, StageRoot>();
   #stages: ReadonlyMap<number, EvaluatedStage> = new Map();
 
@@ -240,15 +242,8 @@ export class Build {
   async #command(root: StageRoot, step: Step): Promise<void> {
     const { work } = step;
     if (work.type !== "run") return;
-    const { engine, cache } = this.#parts;
-    const { signal, tenant_id } = this.#terms;
-    const options: CommandOptions = {
-      ...this.#terms,
-      ...{ containers: engine.containers, cache },
-      copy_mb: await this.#roomFor(null),
-      within: (path, then) => engine.files.with(tenant_id, path, 0, then),
-      copyFiles: (files, to, target) => this.#mounted(files, to, target),
-    };
+    const { signal } = this.#terms;
+    const options = await this.#commandOptions();
     const end = await this.#described(step, () => runCommand(root, work, options)).catch((error: unknown) => {
       // A container that was killed for the end of the build fails in its own words.
       signal.throwIfAborted();
@@ -259,13 +254,49 @@ export class Build {
     throw this.#failed(step, `exit code ${end.exit_code}${end.why === "" ? "" : ` (${end.why})`}`, end.exit_code);
   }
 
+  async #commandOptions(): Promise<CommandOptions> {
+    const { engine, cache } = this.#parts;
+    return {
+      ...this.#terms,
+      ...{ containers: engine.containers, cache },
+      copy_mb: await this.#roomFor(null),
+      within: (path, then) => engine.files.with(this.#terms.tenant_id, path, 0, then),
+      copyFiles: (files, to, target) => this.#mounted(files, to, target),
+    };
+  }
+
+  /** For archives that Node does not read: in roots of their own, which take of the disk of the build. */
+  #decompress(target: StageRoot): Decompress {
+    const limit = async () => this.#parts.engine.storage.setLimit("containers", target.id, await this.#roomFor(target));
+    const options: DecompressionOptions = {
+      make: async () => {
+        const root = await this.#make(this.#parts.engine.images.pinned.id, null);
+        this.#image_roots.set(root.id, root);
+        return root;
+      },
+      remove: async (root) => {
+        await root.remove();
+        this.#image_roots.delete(root.id);
+        await limit();
+      },
+      run: async (root, step) => {
+        const end = await runCommand(root, step, await this.#commandOptions());
+        this.#terms.signal.throwIfAborted();
+        // What fills the disk fails for that.
+        if (end.exit_code === 0) await limit();
+        return end;
+      },
+    };
+    return (from, path, name) => decompressed(options, from, path, name);
+  }
+
   /** Copies what a mount shows: as COPY without flags, links of a stage or an image are followed inside of it alone. */
   async #mounted({ from, source }: MountFiles, to: FileSession, target: string): Promise<void> {
     const { signal } = this.#terms;
     await this.#withSource(from, async (session, ignored) => {
       const common = { from: session, to, path: toBytes(source), target, ignored, signal, walked: { count: 0 } };
       const owner = from === null ? ROOT : null;
-      await copy({ ...common, owner, mode: null, is_unpacked: false, is_directory: false });
+      await copy({ ...common, owner, mode: null, unpack: null, is_directory: false });
     });
   }
 
@@ -301,6 +332,7 @@ export class Build {
     const owner = asked ?? (step.from === null ? ROOT : null);
     const target = plainTarget(step.target);
     const { is_directory, unpacks, mode } = step;
+    const unpack = this.#decompress(root);
     if (step.is_link) await removeLinks(to, target);
     for (const { name, content } of step.documents) {
       const path = is_directory ? `${target}/${name}` : target;
@@ -315,7 +347,7 @@ export class Build {
         const path = toBytes(file.name);
         const ignored = leftOut(step, path, { pattern: file.name, base_depth: 0 }, { ignored: nothing, budget });
         const common = { from, to, path, owner: owner ?? ROOT, mode, target, is_directory };
-        return copy({ ...common, is_unpacked: unpacks.urls, ignored, walked, signal });
+        return copy({ ...common, unpack: unpacks.urls ? unpack : null, ignored, walked, signal });
       });
     }
     if (step.sources.length === 0) return;
@@ -331,7 +363,17 @@ export class Build {
         for (const path of paths) {
           const left = leftOut(step, path, source, { ignored, budget });
           if (step.has_parents && left !== ignored && left(path)) continue;
-          const common = { from, to, path, owner, mode, is_unpacked: unpacks.sources, ignored: left, walked, signal };
+          const common = {
+            from,
+            to,
+            path,
+            owner,
+            mode,
+            unpack: unpacks.sources ? unpack : null,
+            ignored: left,
+            walked,
+            signal,
+          };
           if (step.has_parents) await copyWithParents({ ...common, target, is_directory }, source.base_depth);
           else await copy({ ...common, target, is_directory });
         }

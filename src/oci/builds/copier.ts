@@ -9,7 +9,7 @@
  */
 import { AppError } from "../../base/errors.ts";
 import type { FileAttributes, FileEntry, FileSession } from "../../engine/ports.ts";
-import { archiveIn } from "./archives.ts";
+import { archiveIn, type Decompress } from "./archives.ts";
 import { changedMode } from "./mode.ts";
 import {
   absent,
@@ -40,8 +40,8 @@ export interface CopyRequest {
   readonly owner: Owner | null;
   /** As `--chmod` has it; null: that of each entry. */
   readonly mode: string | null;
-  /** An archive is unpacked. */
-  readonly is_unpacked: boolean;
+  /** An archive is unpacked, with what decompresses some of them; null: it is a file as any other. */
+  readonly unpack: Decompress | null;
   readonly ignored: Ignored;
   readonly walked: Walked;
   readonly signal: AbortSignal;
@@ -65,7 +65,7 @@ export async function copy(request: CopyRequest): Promise<void> {
     return;
   }
   if (source.type !== "file") throw new AppError("INVALID_ARGUMENT", `cannot copy a ${source.type}`);
-  const archive = request.is_unpacked ? await archiveIn(from, path) : null;
+  const archive = request.unpack === null ? null : await archiveIn(from, path, request.unpack);
   if (archive !== null) {
     await ensureDirectory(to, target, owner ?? ROOT, 0o755);
     await to.extract(archive, { path: at(target), preserve_owner: true });
