@@ -46,7 +46,7 @@ export const BUILD_LIMITS = {
   /** One object, of which a thread holds up to four in memory. Hosts refuse files above 100 MB. */
   build_git_object_mb_max: 64,
   /** Everything that the thread inflates, with differences and what it looks at again: a minute or two. */
-  build_git_inflated_mb_max: 16_384,
+  build_git_inflated_mb_max: 8_192,
   build_git_recent_mb_max: 32,
   /** Chains of git have 50 differences. */
   build_git_delta_depth_max: 256,

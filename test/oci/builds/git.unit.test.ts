@@ -6,7 +6,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { deflateSync } from "node:zlib";
 import { afterAll, describe, expect, it } from "vitest";
+import { AppError } from "../../../src/base/errors.ts";
 import { LIMITS } from "../../../src/base/limits.ts";
+import { gitSource } from "../../../src/oci/builds/git/source.ts";
 import { makeTree } from "../../../src/oci/builds/git/tree-thread.ts";
 import { git } from "../../support/git-host.ts";
 
@@ -61,6 +63,15 @@ async function refusal(top: Made, ...others: readonly Made[]): Promise<string | 
   const whole = commit(top);
   return (await unpacked(packOf([whole, top, ...others]), idOf(whole))).message;
 }
+
+it("is named by a URL with a ref and a directory, where the digits of a commit have one spelling", () => {
+  const refuse = (why: string) => new AppError("INVALID_ARGUMENT", why);
+  const read = (source: string) => Object.values(gitSource(source, refuse));
+  expect(read("https://a/b.git")).toEqual(["https://a/b.git", null, ""]);
+  expect(read("https://u:p@a/b.git#v1:/docs/./x/")).toEqual(["https://u:p@a/b.git", "v1", "docs/x"]);
+  expect(read(`https://a/b.git#${"AB".repeat(20)}`)).toEqual(["https://a/b.git", "ab".repeat(20), ""]);
+  expect(read("https://a/b.git#Main:")).toEqual(["https://a/b.git", "Main", ""]);
+});
 
 describe("a pack of git", () => {
   it("gives the very files of its commit, with differences, empty and large ones, links and odd names", async () => {

@@ -33,7 +33,8 @@ export function gitSource(source: string, refuse: (why: string) => AppError): Gi
     throw refuse(`ADD of git takes no query: '${shown}' (name ref and directory as #ref:directory)`);
   }
   const colon = behind.indexOf(":");
-  const ref = colon < 0 ? behind : behind.slice(0, colon);
+  const named = colon < 0 ? behind : behind.slice(0, colon);
+  const ref = COMMIT.test(named.toLowerCase()) ? named.toLowerCase() : named;
   const parts = (colon < 0 ? "" : behind.slice(colon + 1)).split("/").filter((part) => part !== "" && part !== ".");
   if (NOT_IN_REFS.test(ref) || ref.length > LIMITS.build_git_ref_length_max) {
     throw refuse(`malformed ref of git: '${ref.slice(0, 100)}'`);
