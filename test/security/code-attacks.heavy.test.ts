@@ -158,8 +158,8 @@ const ATTACKED: readonly Attacked[] = [
     files: { "server.mjs": SERVER_ATTACKS },
     fields: { runtime: "custom", handler: "node server.mjs" },
     attacks: {
-      "an abort": /^CommandExited: the command was killed by signal 6$/,
-      "process.exit": /^CommandExited: the command exited with 3$/,
+      "an abort": /^CommandExited: the command was killed by signal 6: -+ Native stack trace/,
+      "process.exit": /^CommandExited: the command exited with 3, without output$/,
       "an endless loop": null,
       "no answer": null,
       "a memory bomb": OOM,
@@ -182,8 +182,8 @@ const ATTACKED: readonly Attacked[] = [
     files: { "main.mjs": LAMBDA_ATTACKS },
     fields: { runtime: "custom", protocol: "lambda", handler: "node main.mjs" },
     attacks: {
-      "an abort": /^CommandExited: the command was killed by signal 6$/,
-      "process.exit": /^CommandExited: the command exited with 3$/,
+      "an abort": /^CommandExited: the command was killed by signal 6: -+ Native stack trace/,
+      "process.exit": /^CommandExited: the command exited with 3, without output$/,
       "an endless loop": null,
       "no answer": null,
       "a memory bomb": OOM,
